@@ -1,0 +1,1 @@
+"""The vocabulary: typed, vendor-neutral facts, events and findings. Imports nothing else of kilter."""
