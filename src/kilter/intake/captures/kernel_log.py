@@ -1,0 +1,343 @@
+"""Kernel log lines -> events: XID, SXid, AER, hot plug, mlx5, OOM, hung tasks, machine checks, segfaults, IOMMU faults.
+
+A line becomes an event wherever it stands, also in the middle of another output. What the driver's lines look like: the open GPU
+kernel modules (NVIDIA/open-gpu-kernel-modules: src/nvidia/src/kernel/gpu/rc, kernel-open/nvidia/nv.c), the forms listed in
+knowledge/tables/xid.yaml, and Linux (drivers/pci/pcie/aer.c, mm/oom_kill.c, kernel/hung_task.c).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+
+from kilter.facts.event import Clock, Event
+from kilter.facts.pci import pci_address
+from kilter.intake.captures.log_time import Stamp, read_stamp
+
+#: A line without any of these words holds no event. Kept as plain literals: this is what every line of a large log is tried against.
+MARKS = re.compile(
+    r"NVRM: |SXid|nvidia-peermem|nvidia-nvlink|Bus Error: |AER: |pciehp|mlx5_core|mlx5_cmd|Out of memory|out of memory|oom-kill|"
+    r"blocked for more than|soft lockup|LOCKUP|detected stall|Hardware Error|mce: |EDAC |segfault at|DMAR: |AMD-Vi: |"
+    r"Remounting filesystem|I/O error|Kernel panic|\bBUG: |\bOops: |general protection|I/O timeout|controller is down|kunlun"
+)
+
+_PCI = r"(?P<bdf>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?)"
+_XID = re.compile(
+    r"NVRM: Xid \((?:PCI:)?" + _PCI + r"(?: GPU-I:(?P<gi>\d+))?(?: GPU-CI:(?P<ci>\d+))?\): (?P<code>\d{1,4})(?:, ?(?P<rest>.*))?"
+)
+_XID_LIKE = re.compile(r"NVRM: .{0,40}\bX[Ii][Dd]\b")
+_PID = re.compile(r"pid='?(?P<pid>\d+|<unknown>)'?(?:, name=(?P<name>[^,]*))?")
+_NVLINK5 = re.compile(
+    r"(?P<unit>[A-Z][A-Z0-9_]*(?:/[A-Z0-9_]+)?)\s+(?P<severity>Fatal|Non-?fatal)\s+(?:(?P<xc>XC\d+)\s+)?(?:i(?P<instance>\d+)\s+)?"
+    r"Link\s+(?P<link>-?\d+)\s+\((?P<regs>0x[0-9a-fA-F]+(?:\s+0x[0-9a-fA-F]+)*)",
+    re.I,
+)
+_CAUSED_BY = re.compile(r"caused by previous Xid (\d+)")
+_RECOVERY = re.compile(r"recovery action changed from (0x[0-9a-fA-F]+) \(([^)]*)\) to (0x[0-9a-fA-F]+) \(([^)]*)\)")
+_GSP_FUNCTION = re.compile(r"Expected function (\d+)(?: \((\w+)\))?")
+_GSP_GPU = re.compile(r"from GPU(\d+) GSP")
+_SXID = re.compile(
+    r"nvidia-nvswitch(?P<switch>\d+): SXid \(PCI:"
+    + _PCI
+    + r"\): (?P<code>\d+), (?:(?P<severity>Fatal|Non-fatal), )?(?:Link (?P<link>-?\d+) )?(?P<rest>.*)"
+)
+_AER_DEVICE = re.compile(
+    r"(?P<driver>[\w-]+) "
+    + _PCI
+    + r": (?:AER: )?PCIe Bus Error: severity=(?P<severity>[^,]+), type=(?P<type>[^,]+), (?:id=\w+ ?)?\(?(?P<agent>[^)]*)\)?"
+)
+_AER_BIT = re.compile(r"(?P<driver>[\w-]+) " + _PCI + r":? +(?:AER: +)?\[ *(?P<bit>\d+)\] (?P<name>\w+)")
+_AER_ROOT = re.compile(
+    r"pcieport "
+    + _PCI
+    + r": AER: (?P<multiple>Multiple )?(?P<severity>Corrected|Correctable|Uncorrected \((?:Non-)?Fatal\)|Uncorrectable \((?:Non-)?Fatal\)) "
+    r"error (?:message )?received(?: from | ?: ?id=)?(?P<from>[0-9a-f:.]*)"
+)
+_PCIEHP = re.compile(
+    r"pciehp(?: "
+    + _PCI
+    + r")?.*?: ?(?:Slot\((?P<slot>[^)]*)\): )?(?P<what>Link Down|Card not present|Link Up|Card present|No device found|Failed to check link status)"
+)
+_MLX5 = re.compile(r"mlx5_core " + _PCI + r"(?: (?P<netdev>[\w.@-]+))?: (?P<rest>.*)")
+
+Fields = dict[str, str]
+
+
+def _clean(match: re.Match[str], *names: str) -> Fields:
+    groups = match.groupdict()
+    return {name: groups[name].strip() for name in names if groups.get(name)}
+
+
+def _address(match: re.Match[str]) -> str:
+    return pci_address(match.group("bdf") or "") or ""
+
+
+def _xid(match: re.Match[str]) -> Event:
+    rest = match.group("rest") or ""
+    fields = _clean(match, "gi", "ci")
+    if pid := _PID.match(rest):
+        for key, value in pid.groupdict().items():
+            if value and value.strip("'") != "<unknown>":
+                fields[key] = value.strip("'")
+    severity = ""
+    if nvlink := _NVLINK5.search(rest):
+        fields |= _clean(nvlink, "unit", "xc", "instance", "link", "regs")
+        severity = nvlink.group("severity")
+    if caused := _CAUSED_BY.search(rest):
+        fields["caused_by"] = caused.group(1)
+    if recovery := _RECOVERY.search(rest):
+        fields |= {"action_from": recovery.group(2), "action": recovery.group(4), "action_value": str(int(recovery.group(3), 16))}
+    if function := _GSP_FUNCTION.search(rest):
+        fields["function"] = function.group(1)
+        if function.group(2):
+            fields["function_name"] = function.group(2)
+    if gpu := _GSP_GPU.search(rest):
+        fields["gpu_index"] = gpu.group(1)
+    return Event(
+        kind="xid", code=int(match.group("code")), device=_address(match), severity=severity, fields=fields, text=match.group(0)
+    )
+
+
+def _sxid(match: re.Match[str]) -> Event:
+    fields = _clean(match, "switch", "link")
+    return Event(
+        kind="sxid",
+        code=int(match.group("code")),
+        device=_address(match),
+        severity=match.group("severity") or "",
+        fields=fields,
+        text=match.group(0),
+    )
+
+
+def _aer(match: re.Match[str]) -> Event:
+    return Event(
+        kind="aer",
+        device=_address(match),
+        severity=match.group("severity").strip(),
+        fields=_clean(match, "type", "agent", "driver"),
+        text=match.group(0),
+    )
+
+
+def _aer_root(match: re.Match[str]) -> Event:
+    fields = {"from": pci_address(match.group("from")) or match.group("from")} if match.group("from") else {}
+    if match.group("multiple"):
+        fields["multiple"] = "yes"
+    return Event(kind="aer.root", device=_address(match), severity=match.group("severity"), fields=fields, text=match.group(0))
+
+
+def _pciehp(match: re.Match[str]) -> Event:
+    return Event(kind="pcie.hotplug", device=_address(match), fields=_clean(match, "slot", "what"), text=match.group(0))
+
+
+_MLX5_KINDS: tuple[tuple[re.Pattern[str], str], ...] = (
+    (
+        re.compile(
+            r"health compromised|Fatal error|device's health|assert_var|assert_exit_ptr|Firmware error|synd\b|handling bad device",
+            re.I,
+        ),
+        "mlx5.health",
+    ),
+    (re.compile(r"timeout\. Will cause a leak|command timeout|cmd.*timeout|TX timeout|wait_func", re.I), "mlx5.timeout"),
+    (
+        re.compile(
+            r"Port module event(?:\[error\])?: .*(?:error|unsupported|power|shorted|high temp|unknown)|Cable error|bad or shorted|High Temperature",
+            re.I,
+        ),
+        "mlx5.module",
+    ),
+    (re.compile(r"temperature|High temperature on sensors", re.I), "mlx5.temperature"),
+    (re.compile(r"Detected insufficient power", re.I), "mlx5.power"),
+    (re.compile(r"Link down$|link down", re.I), "mlx5.link_down"),
+    (re.compile(r"Link up$|link up", re.I), "mlx5.link_up"),
+)
+
+
+def _mlx5(match: re.Match[str]) -> Event | None:
+    rest = match.group("rest")
+    for pattern, kind in _MLX5_KINDS:
+        if pattern.search(rest):
+            if kind == "mlx5.temperature" and not re.search(r"high|critical|exceed|warning", rest, re.I):
+                return None
+            return Event(kind=kind, device=_address(match), fields=_clean(match, "netdev"), text=match.group(0))
+    return None
+
+
+def _simple(kind: str, *names: str) -> Callable[[re.Match[str]], Event]:
+    def make(match: re.Match[str]) -> Event:
+        groups = match.groupdict()
+        device = pci_address(groups["bdf"]) or "" if groups.get("bdf") else groups.get("device") or ""
+        return Event(kind=kind, device=device, fields=_clean(match, *names), text=match.group(0).strip())
+
+    return make
+
+
+Maker = Callable[["re.Match[str]"], "Event | None"]
+
+#: Tried in order; the first match makes the event.
+RULES: tuple[tuple[re.Pattern[str], Maker], ...] = (
+    (_XID, _xid),
+    (_SXID, _sxid),
+    (re.compile(r"NVRM: (?:The NVIDIA )?GPU " + _PCI + r":? .*fallen off the bus.*"), _simple("gpu.off_bus")),
+    (re.compile(r"NVRM: (?:GPU (?:at )?(?:PCI:)?" + _PCI + r": )?(?:.*)(?:RmInitAdapter|rm_init_adapter) failed!?(?: \((?P<status>[^)]*)\))?.*"), _simple("gpu.init_failed", "status")),
+    (re.compile(r"NVRM: API mismatch: *(?P<rest>.*)"), _simple("driver.api_mismatch", "rest")),
+    (re.compile(r"NVRM: .*Slow RPC response from GPU(?P<gpu_index>\d+) GSP.*"), _simple("gpu.gsp_slow", "gpu_index")),
+    (re.compile(r"NVRM: (?:GPU )?(?:" + _PCI + r")?.*(?:GSP (?:firmware )?(?:init|boot).*fail|failed to (?:initialize|boot) GSP|_kgspBoot.*fail).*", re.I), _simple("gpu.gsp_boot_failed")),
+    (re.compile(r"NVRM: This PCI I/O region assigned to your NVIDIA device is invalid.*"), _simple("gpu.bar_invalid")),
+    (re.compile(r"NVRM: The NVIDIA probe routine failed.*"), _simple("gpu.probe_failed")),
+    (re.compile(r"NVRM: (?:GPU )?" + _PCI + r".*(?:rmInit failed|cannot find|failed to enable MSI|nvAssertFailed).*"), _simple("nvrm.failure")),
+    (re.compile(r"nvidia-peermem (?P<function>\w+):\d+ ERROR detected invalid context.*"), _simple("peermem.invalid_context", "function")),
+    (re.compile(r"nvidia-peermem (?P<function>\w+):\d+ ERROR .*"), _simple("peermem.error", "function")),
+    (_AER_DEVICE, _aer),
+    (_AER_ROOT, _aer_root),
+    (_PCIEHP, _pciehp),
+    (_MLX5, _mlx5),
+    (re.compile(r"(?P<scope>Memory cgroup out of memory|Out of memory)[:,]? (?:Kill(?:ed)? process )?(?P<pid>\d+) \((?P<name>[^)]*)\).*"), _simple("oom.kill", "scope", "pid", "name")),
+    (re.compile(r"INFO: task (?P<name>.+?):(?P<pid>\d+) blocked for more than (?P<seconds>\d+) seconds.*"), _simple("hung_task", "name", "pid", "seconds")),
+    (re.compile(r"BUG: soft lockup - CPU#(?P<cpu>\d+) stuck for (?P<seconds>\d+)s! \[(?P<name>[^\]]*)\].*"), _simple("lockup", "cpu", "seconds", "name")),
+    (re.compile(r"(?:Watchdog detected hard LOCKUP|NMI watchdog: .*LOCKUP) on cpu (?P<cpu>\d+).*"), _simple("lockup", "cpu")),
+    (re.compile(r"rcu: INFO: \w+ (?:self-)?detected stalls?.*"), _simple("rcu_stall")),
+    (re.compile(r"EDAC (?P<device>[\w#]+): (?P<count>\d+) (?P<severity>CE|UE) .*"), _simple("edac", "severity", "count")),
+    (re.compile(r"\[Hardware Error\]:.*(?:event severity: (?P<severity>\w+)|Machine Check.*)"), _simple("machine_check", "severity")),
+    (re.compile(r"(?:mce: )?\[Hardware Error\]: (?:CPU (?P<cpu>\d+): )?Machine Check.*"), _simple("machine_check", "cpu")),
+    (re.compile(r"(?P<name>[^\s\[]+)\[(?P<pid>\d+)\]: segfault at .* error \d+(?: in (?P<library>[^\[\s]+).*)?"), _simple("segfault", "name", "pid", "library")),
+    (re.compile(r"DMAR: (?:DRHD: handling fault status.*|\[[^\]]*\] Request device \[(?:" + r"(?P<device>[0-9a-f:.]+)" + r")\].*)"), _simple("iommu.fault")),
+    (re.compile(r"AMD-Vi: Event logged \[(?P<what>\w+) (?:device=(?P<device>[0-9a-f:.]+))?.*"), _simple("iommu.fault", "what")),
+    (re.compile(r".*Remounting filesystem read-only.*"), _simple("filesystem.read_only")),
+    (re.compile(r"nvme (?P<device>nvme\d+): (?:I/O .*timeout|controller is down).*"), _simple("nvme.timeout")),
+    (re.compile(r"(?:blk_update_request: )?(?:critical medium|I/O) error, dev (?P<device>\w+).*"), _simple("disk.io_error")),
+    (re.compile(r"Kernel panic - not syncing.*"), _simple("kernel.panic")),
+    (re.compile(r"(?:\bBUG: (?!soft)|\bOops: |general protection fault).*"), _simple("kernel.oops")),
+)  # fmt: skip
+
+#: Texts that applications print too: they count only behind a kernel log's time.
+_ONLY_STAMPED = {"kernel.oops", "kernel.panic", "disk.io_error", "filesystem.read_only"}
+#: Lines of the drivers that matter, with words of failure, that no rule above knows: reported as unknown fault text, never dropped.
+_SMELL = re.compile(r"(?:NVRM: |nvidia-(?:nvswitch\d*|nvlink|peermem)|mlx5_(?:core|cmd)|kunlun)")
+_FAULT = re.compile(
+    r"\b(?:error|err|fail(?:ed|ure|s)?|fatal|assert\w*|timed? ?out|timeout|corrupt\w*|lost|hang|hung|unable|invalid|exception|critical)\b",
+    re.I,
+)
+#: Parts of dumps and messages that belong to an event already reported, or that are no fault.
+_BENIGN = re.compile(
+    r"RPC buffer contains|RPC (?:event )?history|entry function|^NVRM: +-?\d+ |GPU at PCI:|GPU Board Serial|loading NVIDIA|SXid.*Data \{|"
+    r"Debug mode is|module verification|taint|unregistered|registered|persistence|default.*disabled|err(?:or)? recovery|Port module event: module \d+, Cable (?:un)?plugged|"
+    r"kernel API|Flooding|\bPCIe bandwidth\b",
+    re.I,
+)
+
+
+class KernelLog:
+    """Turns lines into events; keeps what later lines of the same message refer to."""
+
+    def __init__(self, source: str, *, year: int) -> None:
+        self.source = source
+        self.year = year
+        self.events: list[Event] = []
+        self.driver_version: tuple[str, int] | None = None
+        self._pending_gpu: tuple[str, int] | None = None
+        self._last_aer: dict[str, Event] = {}
+
+    def feed(self, number: int, line: str) -> Event | None:
+        """Read one line that holds one of :data:`MARKS`. Returns the event it made or added to."""
+        line = line.rstrip("\r\n")
+        stamp, message = self._message(line)
+        if self._multi_line(number, message):
+            pass
+        elif bit := _AER_BIT.match(message.lstrip()):
+            return self._aer_bit(bit)
+        for pattern, make in RULES:
+            match = pattern.search(message)
+            if match is not None:
+                event = make(match)
+                if event is not None and (stamp.clock is not Clock.NONE or event.kind not in _ONLY_STAMPED):
+                    return self._keep(event, stamp, number)
+                break
+        return self._unknown(message, stamp, number)
+
+    def _message(self, line: str) -> tuple[Stamp, str]:
+        if line.startswith("{") and '"MESSAGE"' in line:
+            return self._journal_json(line)
+        stamp = read_stamp(line, year=self.year)
+        return stamp, line[stamp.end :]
+
+    def _journal_json(self, line: str) -> tuple[Stamp, str]:
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError):
+            return Stamp(0), line
+        message = record.get("MESSAGE") if isinstance(record, dict) else None
+        if isinstance(message, list):  # journald writes bytes as a list of numbers when a message is not UTF-8
+            message = bytes(b for b in message if isinstance(b, int) and 0 <= b < 256).decode("utf-8", "replace")
+        if not isinstance(message, str):
+            return Stamp(0), ""
+        node = record.get("_HOSTNAME")
+        micros = str(record.get("__REALTIME_TIMESTAMP", ""))
+        time = int(micros) / 1e6 if micros.isdigit() and len(micros) < 20 else None
+        return Stamp(0, time, Clock.UTC if time is not None else Clock.NONE, 0.0, node if isinstance(node, str) else ""), message
+
+    def _multi_line(self, number: int, message: str) -> bool:
+        """``NVRM: The NVIDIA GPU <address>`` + ``... has`` + ``NVRM: fallen off the bus`` is one message on three lines."""
+        if match := re.match(r"\s*NVRM: The NVIDIA GPU ([0-9a-f:.]+)\s*(?:\(PCI ID.*)?$", message):
+            self._pending_gpu = (pci_address(match.group(1)) or "", number)
+            return True
+        if match := re.match(r"\s*NVRM: loading NVIDIA UNIX .*?Module(?: for \S+)? +(\d+\.\d+(?:\.\d+)?)", message):
+            self.driver_version = (match.group(1), number)
+            return True
+        return False
+
+    def _aer_bit(self, match: re.Match[str]) -> Event | None:
+        event = self._last_aer.get(_address(match))
+        if event is not None:
+            names = event.fields.get("errors", "")
+            if match.group("name") not in names.split():
+                event.fields["errors"] = f"{names} {match.group('name')}".strip()
+        return event
+
+    def _keep(self, event: Event, stamp: Stamp, number: int) -> Event:
+        event.time, event.clock, event.uncertainty_s, event.node = stamp.time, stamp.clock, stamp.uncertainty_s, stamp.node
+        if stamp.year_assumed:
+            event.fields["year"] = "assumed"
+        event.source, event.line = self.source, number
+        event.text = event.text.strip()
+        if event.kind == "aer":
+            self._last_aer[event.device] = event
+        self.events.append(event)
+        return event
+
+    def _unknown(self, message: str, stamp: Stamp, number: int) -> Event | None:
+        if self._pending_gpu is not None and "fallen off the bus" in message:
+            device, _ = self._pending_gpu
+            self._pending_gpu = None
+            return self._keep(Event(kind="gpu.off_bus", device=device, text=message), stamp, number)
+        if _XID_LIKE.search(message) or (_SMELL.search(message) and _FAULT.search(message) and not _BENIGN.search(message)):
+            return self._keep(Event(kind="unknown_fault", text=message[:400]), stamp, number)
+        return None
+
+
+def scan(text: str, source: str, *, year: int, first_line: int = 1) -> KernelLog:
+    """All events of ``text``. Lines without a mark are skipped at the speed of one regular-expression search."""
+    log = KernelLog(source, year=year)
+    for number, line in marked_lines(text, MARKS, first_line):
+        log.feed(number, line)
+    return log
+
+
+def marked_lines(text: str, marks: re.Pattern[str], first_line: int = 1) -> Iterator[tuple[int, str]]:
+    """(number, line) of each line that holds a match of ``marks``; lines are counted without splitting the text."""
+    position = 0
+    counted = 0
+    number = first_line
+    while (match := marks.search(text, position)) is not None:
+        start = text.rfind("\n", 0, match.start()) + 1
+        end = text.find("\n", match.end())
+        if end < 0:
+            end = len(text)
+        number += text.count("\n", counted, start)
+        counted = start
+        yield number, text[start:end]
+        position = end + 1
+        if position > len(text):
+            return

@@ -1,0 +1,244 @@
+"""NCCL logs (``NCCL_DEBUG=INFO|WARN``) of any rank mix, NCCL 2.4 to 2.30, with launchers' tags in front.
+
+Message texts: NVIDIA/nccl src/init.cc, src/transport/*.cc, src/misc/*.cc; line prefix: src/debug.cc.
+"""
+
+from __future__ import annotations
+
+import re
+
+from kilter.facts.event import Clock, Event
+from kilter.facts.nccl import NcclConnection, NcclJob, NcclRank
+from kilter.facts.pci import pci_address
+from kilter.intake.captures.log_time import read_stamp
+
+MARKS = re.compile(
+    r"NCCL (?:INFO|WARN|VERSION|version|TRACE)|ncclSystemError|ncclUnhandledCudaError|ncclInternalError|ncclRemoteError"
+)
+
+_LINE = re.compile(
+    r"(?P<host>[A-Za-z0-9_][\w.-]*):(?P<pid>\d+):(?P<tid>\d+) \[(?P<device>\d+)\] (?:(?P<stamp>\d[\d.:/ -]*\d) )?(?:(?P<file>[\w/.-]+\.(?:cc|cu|h|cpp)):(?P<line>\d+) )?"
+    r"NCCL (?P<level>INFO|WARN|TRACE|VERSION|CALL) (?P<text>.*)"
+)
+_VERSION = re.compile(r"NCCL version (\d+\.\d+(?:\.\d+)?\S*)")
+_CUDA_DRIVER = re.compile(r"cudaDriverVersion (\d+)")
+_NETWORK = re.compile(r"(?:Using network|Assigned NET plugin) (.+?)(?: to comm.*)?$")
+_IB_USING = re.compile(r"NET/IB ?: ?Using ((?:\[\d+\]\S+ ?)+)")
+_IB_NAME = re.compile(r"\[\d+\](\S+)")
+_PLUGIN = re.compile(r"(?:Loaded net plugin|NET/Plugin: Loaded(?: coll)? ?(?:net )?plugin) (.+?)(?: \(v\d+\))?$")
+_ENV = re.compile(r"(NCCL_[A-Z0-9_]+) set (?:by environment )?to ?(.*?)\.?$")
+_RANK = re.compile(r"comm \S+ rank (\d+) n[rR]anks (\d+)(?: cudaDev (\d+))?(?:.*?busId ([0-9a-f]+))?")
+_SHAPE = re.compile(r"comm \S+ rank (\d+) nRanks (\d+) nNodes (\d+) localRanks (\d+)")
+_VIA = re.compile(
+    r"(?:Channel|Ring) \d+(?:/\d+)? ?: ?(\d+)\[[^\]]*\](?: \[?[\w.]*\]?)? -> (\d+)\[[^\]]*\](?: \[(send|receive)\])? ?(?:\[(send|receive)\] )?via (\S.*?)(?: comm .*)?$"
+)
+_GDR_HCA = re.compile(r"GPU Direct RDMA (Enabled|Disabled) for (?:HCA|GPU) \S+ ?(?:\('?|'?)([\w.:-]*)")
+_GDR_STATE = re.compile(r"GPU Direct RDMA \((nvmem|DMABUF)\) (enabled|disabled)|GDRCOPY (enabled|disabled)", re.I)
+_ALL_P2P = re.compile(r"isAllDirectP2p (\d)")
+_CHANNELS = re.compile(r"(\d+) coll channels, (?:\d+ collnet channels, )?(?:(\d+) nvls channels, )?")
+_RING_GDR = re.compile(r"Connected all rings.*GDR (\d)")
+_ERROR_TRACE = re.compile(r"([\w/.-]+\.cc):(\d+) -> (\d+)(?: |$)")
+_NETDEV_SLOT = re.compile(r"/\d+(?=/|\(|$)")
+
+#: Warning texts -> kind of event. Order matters: the first match wins.
+WARNINGS: tuple[tuple[re.Pattern[str], str], ...] = (
+    (re.compile(r"Got completion (?:from peer .*?)?with (?:status=|error )(?:\w+\()?(?P<code>\d+)"), "nccl.ib.completion"),
+    (re.compile(r"Call to ibv_reg_mr\w* failed|ibv_reg_(?:dmabuf_)?mr\w* failed|failed to register memory", re.I), "nccl.ib.reg_mr"),
+    (re.compile(r"/dev/shm/nccl-|shared memory segment|failed to extend .*shm|No space left on device", re.I), "nccl.shm"),
+    (re.compile(r"(?:Unable to open|failed to open|ibv_open_device).*(?:device|failed)|NET/IB ?: ?Unable to open device", re.I), "nccl.ib.open_device"),
+    (re.compile(r"NET/IB.*(?:Got async(?:hronous)? event|async fatal event|async error)", re.I), "nccl.ib.async_event"),
+    (re.compile(r"Call to ibv_(?P<call>\w+) failed(?: with error (?P<error>.*))?"), "nccl.ib.call_failed"),
+    (re.compile(r"No (?:interface|socket interface|bootstrap interface) found|Bootstrap ?: no socket interface found|no socket interface found", re.I), "nccl.no_interface"),
+    (re.compile(r"(?:Connection (?:closed|reset) by (?:remote )?peer|Connection refused|Broken pipe|socketProgress|socketStartConnect|Call to (?:connect|recv|send).*failed|Net ?: Connect|Timeout waiting)", re.I), "nccl.peer_gone"),
+    (re.compile(r"Cuda failure (?P<code>\d+)? ?'?(?P<error>[^']*)'?", re.I), "nccl.cuda"),
+    (re.compile(r"Mismatch|mismatch", re.I), "nccl.mismatch"),
+    (re.compile(r"Duplicate GPU detected", re.I), "nccl.duplicate_gpu"),
+    (re.compile(r"[Tt]imed? ?out|Watchdog"), "nccl.timeout"),
+)  # fmt: skip
+
+
+def _bus(text: str | None) -> str | None:
+    """``1b000`` (domain<<20 | bus<<12 | device<<4 | function, nccl src/graph/topo: busIdToInt64) -> PCI address."""
+    if not text:
+        return None
+    value = int(text, 16)
+    return pci_address(f"{value >> 20:04x}:{value >> 12 & 0xFF:02x}:{value >> 4 & 0xFF:02x}.{value & 0x7}")
+
+
+class NcclLog:
+    """Reads the lines of one log into one job and its events."""
+
+    def __init__(self, source: str, *, year: int) -> None:
+        self.job = NcclJob(source=source)
+        self.source = source
+        self.year = year
+        self.events: list[Event] = []
+        self.lines = 0
+        self._ranks: dict[int, NcclRank] = {}
+        self._by_process: dict[tuple[str, str, str], int] = {}
+        self._networks: dict[tuple[str, str, str], str] = {}
+        self._via: dict[str, NcclConnection] = {}
+        self._links: list[tuple[int, int, str]] = []
+
+    def feed(self, number: int, line: str) -> None:
+        """Read one line that holds one of :data:`MARKS`."""
+        line = line.rstrip("\r\n")
+        match = _LINE.search(line)
+        if match is None:
+            if version := _VERSION.search(line):
+                self._version(version.group(1), number)
+                self.lines += 1
+            return
+        self.lines += 1
+        host, pid, _, device = match.group("host", "pid", "tid", "device")
+        if host not in self.job.nodes:
+            self.job.nodes.append(host)
+        text = match.group("text").strip()
+        process = (host, pid, device)
+        if match.group("level") == "WARN":
+            self._warning(match, line, number, process)
+        else:
+            self._info(text, number, process, match, line)
+
+    def _put(self, field: str, value: object, number: int) -> None:
+        if getattr(self.job, field) is None:
+            self.job.put(field, value, (0, number))
+
+    def _version(self, version: str, number: int) -> None:
+        self._put("version", version, number)
+        self.job.versions[version] = self.job.versions.get(version, 0) + 1
+
+    def _info(self, text: str, number: int, process: tuple[str, str, str], match: re.Match[str], line: str) -> None:
+        job = self.job
+        if "via " in text and (via := _VIA.search(text)):
+            self._connection(int(via.group(1)), int(via.group(2)), via.group(5), number)
+        elif found := _VERSION.search("NCCL " + text if text.startswith("version ") else text):
+            self._version(found.group(1), number)
+        elif found := _NETWORK.search(text):
+            self._networks[process] = found.group(1).strip()
+            job.origin.setdefault("networks", (0, number))
+        elif found := _SHAPE.search(text):
+            self._shape(int(found.group(2)), int(found.group(3)), int(found.group(4)), number)
+            self._rank(int(found.group(1)), process, None, None, number)
+        elif found := _RANK.search(text):
+            if "Init COMPLETE" in text:
+                job.init_complete += 1
+            elif "Init START" in text:
+                job.init_started += 1
+            self._ranks_total(int(found.group(2)), number)
+            self._rank(int(found.group(1)), process, found.group(3), found.group(4), number)
+        elif found := _ENV.search(text):
+            job.environment[found.group(1)] = found.group(2)
+            job.origin.setdefault(f"environment/{found.group(1)}", (0, number))
+        elif "NET/IB" in text and "No device found" in text:
+            if job.ib_devices is None:
+                job.put("ib_devices", [], (0, number))
+        elif found := _IB_USING.search(text):
+            job.put("ib_devices", _IB_NAME.findall(found.group(1)), (0, number))
+        elif found := _GDR_HCA.search(text):
+            job.gdr[found.group(2) or "?"] = found.group(1).lower()
+            job.origin.setdefault("gdr", (0, number))
+        elif found := _ALL_P2P.search(text):
+            job.put("all_direct_p2p", found.group(1) == "1", (0, number))
+        elif found := _CHANNELS.search(text):
+            self._put("channels", int(found.group(1)), number)
+            self._put("nvls_channels", int(found.group(2)) if found.group(2) else None, number)
+        elif found := _RING_GDR.search(text):
+            job.put("rings_gdr", found.group(1) == "1", (0, number))
+        elif found := _PLUGIN.search(text):
+            if found.group(1) not in job.plugins:
+                job.plugins.append(found.group(1))
+        elif found := _CUDA_DRIVER.search(text):
+            self._put("cuda_driver_version", found.group(1), number)
+        elif (found := _ERROR_TRACE.search(text)) and found.group(1).endswith("init.cc"):
+            self._event("nccl.init_failed", text, match, line, number, process, code=int(found.group(3)))
+
+    def _shape(self, ranks: int, nodes: int, local: int, number: int) -> None:
+        """Keep the shape of the largest communicator: frameworks make many small ones beside it."""
+        if self.job.n_nodes is None or nodes > self.job.n_nodes:
+            self.job.put("n_nodes", nodes, (0, number))
+            self.job.put("local_ranks", local, (0, number))
+        self._ranks_total(ranks, number)
+
+    def _ranks_total(self, ranks: int, number: int) -> None:
+        if self.job.n_ranks is None or ranks > self.job.n_ranks:
+            self.job.put("n_ranks", ranks, (0, number))
+
+    def _rank(self, rank: int, process: tuple[str, str, str], cuda: str | None, bus: str | None, number: int) -> None:
+        known = self._ranks.get(rank)
+        if known is None:
+            known = self._ranks[rank] = NcclRank(rank=rank, node=process[0], pid=int(process[1]), origin={"": (0, number)})
+            self._by_process.setdefault(process, rank)
+        if cuda is not None and known.cuda_device is None:
+            known.cuda_device = int(cuda)
+        if bus is not None and known.bus_id is None:
+            known.bus_id = _bus(bus)
+
+    def _connection(self, a: int, b: int, via: str, number: int) -> None:
+        kind = _NETDEV_SLOT.sub("", via.split(" comm ")[0].split("(")[0].strip())
+        connection = self._via.get(kind)
+        if connection is None:
+            connection = self._via[kind] = NcclConnection(via=kind, origin={"": (0, number)})
+        connection.count += 1
+        self._links.append((a, b, kind))
+
+    def _warning(self, match: re.Match[str], line: str, number: int, process: tuple[str, str, str]) -> None:
+        text = match.group("text").strip()
+        file = match.group("file") or ""
+        if "ras/" in file or text.startswith("RAS "):
+            kind = "nccl.ras_port" if "Address already in use" in text or "bind" in text else "nccl.ras"
+            self._event(kind, text, match, line, number, process)
+            return
+        for pattern, kind in WARNINGS:
+            if found := pattern.search(text):
+                groups = {key: value for key, value in found.groupdict().items() if value}
+                code = groups.pop("code", None)
+                if vendor := re.search(r"vendor[ _]err (\d+)", text):
+                    groups["vendor_err"] = vendor.group(1)
+                self._event(kind, text, match, line, number, process, code=int(code) if code else None, fields=groups)
+                return
+        self._event("nccl.warn", text, match, line, number, process)
+
+    def _event(
+        self,
+        kind: str,
+        text: str,
+        match: re.Match[str],
+        line: str,
+        number: int,
+        process: tuple[str, str, str],
+        *,
+        code: int | None = None,
+        fields: dict[str, str] | None = None,
+    ) -> None:
+        stamp = read_stamp(line, year=self.year)
+        rank = self._by_process.get(process)
+        event = Event(
+            kind=kind,
+            text=text,
+            node=process[0],
+            device=f"rank {rank}" if rank is not None else f"pid {process[1]} [{process[2]}]",
+            time=stamp.time,
+            clock=stamp.clock if stamp.time is not None else Clock.NONE,
+            uncertainty_s=stamp.uncertainty_s,
+            code=code,
+            source=self.source,
+            line=number,
+            fields=fields or {},
+        )
+        if match.group("file"):
+            event.fields["file"] = match.group("file")
+        self.events.append(event)
+
+    def finish(self) -> NcclJob:
+        """Complete the job: ranks in order, networks counted, connections within one node told from those between nodes."""
+        job = self.job
+        job.ranks = [self._ranks[rank] for rank in sorted(self._ranks)]
+        for name in self._networks.values():
+            job.networks[name] = job.networks.get(name, 0) + 1
+        for a, b, kind in self._links:
+            left, right = self._ranks.get(a), self._ranks.get(b)
+            if (left and right and left.node == right.node) or (job.n_nodes == 1):
+                self._via[kind].same_node += 1
+        job.connections = sorted(self._via.values(), key=lambda c: -c.count)
+        return job

@@ -1,0 +1,59 @@
+"""JSON inputs that are one document: kilter's own snapshots, and maps of sysfs paths to contents."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from kilter.facts.base import Source
+from kilter.facts.case import SCHEMA_VERSION, Snapshot
+from kilter.intake.fragment import Fragment
+from kilter.intake.tree import TextTree
+
+
+def read_document(name: str, text: str, *, node: str) -> Fragment | None:
+    """The fragment of a JSON document that kilter knows, else None."""
+    head = text[:4096].lstrip("\ufeff \t\r\n")
+    if not head.startswith("{"):
+        return None
+    if '"schema"' in head and ('"kilter"' in head or '"sources"' in head):
+        return _snapshot(name, text)
+    if '"/sys/' in head or '"/proc/' in head:
+        return _path_map(name, text, node)
+    return None
+
+
+def _snapshot(name: str, text: str) -> Fragment | None:
+    source = Source(name=name, tool="kilter snapshot")
+    try:
+        snapshot = msgspec.json.decode(text.encode("utf-8", "replace"), type=Snapshot)
+    except (msgspec.DecodeError, RecursionError) as error:
+        fragment = Fragment(source)
+        fragment.note(f"not a kilter snapshot that this version reads: {error}")
+        return fragment
+    fragment = Fragment(source)
+    if snapshot.schema > SCHEMA_VERSION:
+        fragment.note(f"written by a newer kilter (schema {snapshot.schema}, this one knows {SCHEMA_VERSION}): fields it does not know are ignored")
+    fragment.snapshot = snapshot
+    fragment.events = snapshot.events
+    snapshot.events = []
+    source.node, source.time = snapshot.node, snapshot.time
+    return fragment
+
+
+def _path_map(name: str, text: str, node: str) -> Fragment | None:
+    from kilter.intake.live import read_tree
+
+    try:
+        content: Any = msgspec.json.decode(text.encode("utf-8", "replace"))
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    fragment = Fragment(Source(name=name, tool="sysfs", node=node))
+    tree = TextTree(name)
+    lines = {path: number for number, line in enumerate(text.split("\n"), 1) if (path := line.partition('": ')[0].strip(' "\t'))}
+    for path, value in content.items():
+        if isinstance(path, str) and isinstance(value, str):
+            tree.add(path, value, lines.get(path, 0))
+    read_tree(tree, fragment.snapshot)
+    return fragment

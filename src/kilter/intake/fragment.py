@@ -1,0 +1,71 @@
+"""What one source yields: a partial snapshot, events, jobs, and what it could not place."""
+
+from __future__ import annotations
+
+import msgspec
+
+from kilter.facts.accelerator import Accelerator
+from kilter.facts.base import Ref, Source
+from kilter.facts.case import Snapshot
+from kilter.facts.event import Event
+from kilter.facts.nccl import NcclJob
+from kilter.facts.pci import PciDevice, pci_address
+
+
+class Block(msgspec.Struct, kw_only=True):
+    """A run of lines that one tool printed."""
+
+    source: Source
+    lines: list[str]  # without line ends
+    first_line: int = 1  # number of lines[0] in its file
+
+    def numbered(self) -> list[tuple[int, str]]:
+        """(line number in the file, text) of each line."""
+        return list(enumerate(self.lines, self.first_line))
+
+
+class Fragment:
+    """Collects what a parser or a live reader finds in one source.
+
+    ``snapshot.sources[0]`` is the source; ``ref(line)`` makes the reference that :meth:`Entity.put` wants.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.snapshot = Snapshot(sources=[source], node=source.node)
+        self.events: list[Event] = []
+        self.jobs: list[NcclJob] = []
+        self.notes: list[str] = []
+        self.unplaced: list[tuple[int, str]] = []
+
+    def ref(self, line: int = 0) -> Ref:
+        return (0, line)
+
+    def note(self, text: str) -> None:
+        """Something the user should know about this input, e.g. that it was cut short."""
+        self.notes.append(text)
+
+    def unparsed(self, line: int, text: str) -> None:
+        """A line of the block that the parser has no place for. Blank lines are dropped here."""
+        if text.strip():
+            self.unplaced.append((line, text))
+
+    def device(self, address: str, line: int = 0) -> PciDevice:
+        """The PCI function at ``address`` (any spelling), made on first use."""
+        full = pci_address(address)
+        if full is None:
+            raise ValueError(f"no PCI address: {address!r}")
+        if self.snapshot.pci is None:
+            self.snapshot.pci = {}
+        device = self.snapshot.pci.get(full)
+        if device is None:
+            device = self.snapshot.pci[full] = PciDevice(address=full, origin={"": self.ref(line)})
+        return device
+
+    def accelerator(self, line: int = 0) -> Accelerator:
+        """A new accelerator entry; merging by PCI address, UUID or index happens later."""
+        if self.snapshot.accelerators is None:
+            self.snapshot.accelerators = []
+        accelerator = Accelerator(origin={"": self.ref(line)})
+        self.snapshot.accelerators.append(accelerator)
+        return accelerator

@@ -1,0 +1,288 @@
+"""Fragments -> a :class:`Case`: one snapshot a node (and moment), events joined, repeats merged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kilter.facts.accelerator import Accelerator
+from kilter.facts.base import Entity
+from kilter.facts.case import Case, Conflict, Input, Snapshot
+from kilter.facts.event import Clock, Event
+from kilter.intake.fragment import Fragment
+
+#: Identity of entities that stand in lists.
+_KEYS = {
+    "NvLink": "id",
+    "RdmaDevice": "name",
+    "RdmaPort": "number",
+    "NetInterface": "name",
+    "NvSwitch": "pci_address",
+    "NumaNode": "id",
+    "Bar": "index",
+}
+_SKIP = {"origin", "missing", "sources", "conflicts", "events", "readings", "time", "node", "schema", "kilter"}
+#: Two repeats of one message closer than this are one burst (NVSentinel merges XID bursts within 3 min).
+BURST_S = 180.0
+
+
+def _entities(value: object) -> Iterable[Entity]:
+    """Every entity in ``value``, itself included."""
+    if isinstance(value, Entity):
+        yield value
+        for name in value.__struct_fields__:
+            child = getattr(value, name)
+            if child and isinstance(child, (Entity, list, dict)) and name not in ("origin", "missing"):
+                yield from _entities(child)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _entities(item)
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _entities(item)
+
+
+def _rebase(snapshot: Snapshot, offset: int) -> None:
+    if not offset:
+        return
+    for entity in _entities(snapshot):
+        if entity.origin:
+            entity.origin = {field: (source + offset, line) for field, (source, line) in entity.origin.items()}
+    for accelerator in snapshot.accelerators or []:
+        for reading in accelerator.readings:
+            reading.source += offset
+
+
+class _Merger:
+    def __init__(self, into: Snapshot, other: Snapshot, *, other_is_later: bool) -> None:
+        self.into = into
+        self.later = other_is_later
+        offset = len(into.sources)
+        _rebase(other, offset)
+        into.sources.extend(other.sources)
+        self.entity(into, other, "")
+
+    def entity(self, a: Entity, b: Entity, subject: str) -> None:
+        for name in b.__struct_fields__:
+            if name in _SKIP:
+                continue
+            theirs = getattr(b, name)
+            if theirs is None or theirs == [] and getattr(a, name) not in (None, []):
+                continue
+            self.field(a, b, name, theirs, subject)
+        for field, ref in b.origin.items():
+            a.origin.setdefault(field, ref)
+        for field, missing in b.missing.items():
+            if getattr(a, field, None) is None:
+                a.missing.setdefault(field, missing)
+        if isinstance(a, Accelerator) and isinstance(b, Accelerator):
+            a.readings.extend(b.readings)
+
+    def field(self, a: Entity, b: Entity, name: str, theirs: object, subject: str) -> None:
+        ours = getattr(a, name)
+        if ours is None:
+            setattr(a, name, theirs)
+            a.missing.pop(name, None)
+            if name in b.origin:
+                a.origin[name] = b.origin[name]
+            elif "" in b.origin:
+                a.origin.setdefault(name, b.origin[""])
+        elif isinstance(ours, Entity) and isinstance(theirs, Entity):
+            self.entity(ours, theirs, name)
+        elif isinstance(ours, dict) and isinstance(theirs, dict):
+            for key, value in theirs.items():
+                if isinstance(value, Entity) and isinstance(ours.get(key), Entity):
+                    self.entity(ours[key], value, str(key))
+                elif key not in ours or self.later:
+                    ours[key] = value
+        elif isinstance(ours, list) and isinstance(theirs, list):
+            self.items(a, name, ours, theirs)
+        elif ours != theirs:
+            self.conflict(a, b, name, ours, theirs, subject)
+
+    def items(self, a: Entity, name: str, ours: list[object], theirs: list[object]) -> None:
+        if name == "accelerators":
+            self.accelerators(ours, theirs)
+            return
+        key = _KEYS.get(type(theirs[0]).__name__) if theirs else None
+        if key is None:
+            if self.later or not ours:
+                setattr(a, name, theirs)
+            return
+        known = {getattr(item, key): item for item in ours}
+        for item in theirs:
+            identity = getattr(item, key)
+            mine = known.get(identity)
+            if isinstance(mine, Entity) and isinstance(item, Entity) and identity not in ("", None):
+                self.entity(mine, item, f"{name} {identity}")
+            else:
+                ours.append(item)
+
+    def accelerators(self, ours: list[object], theirs: list[object]) -> None:
+        for item in theirs:
+            assert isinstance(item, Accelerator)
+            mine = match_accelerator(item, [one for one in ours if isinstance(one, Accelerator)])
+            if mine is None:
+                ours.append(item)
+            else:
+                self.entity(mine, item, mine.label)
+
+    def conflict(self, a: Entity, b: Entity, name: str, ours: object, theirs: object, subject: str) -> None:
+        """Counters move; names, versions and modes should not. Of the latter the disagreement is kept."""
+        kept, lost = (theirs, ours) if self.later else (ours, theirs)
+        if isinstance(ours, (str, bool)):
+            self.into.conflicts.append(
+                Conflict(
+                    subject=subject,
+                    field=name,
+                    kept=str(kept),
+                    other=str(lost),
+                    kept_ref=(b if self.later else a).ref(name),
+                    other_ref=(a if self.later else b).ref(name),
+                )
+            )
+        if self.later:
+            setattr(a, name, theirs)
+            if (ref := b.ref(name)) is not None:
+                a.origin[name] = ref
+
+
+def match_accelerator(item: Accelerator, known: list[Accelerator]) -> Accelerator | None:
+    """The entry for the same device: by PCI address, else by UUID, else by index where nothing contradicts it."""
+    if item.pci_address:
+        for one in known:
+            if one.pci_address == item.pci_address:
+                return one
+    if item.uuid:
+        same = [one for one in known if one.uuid == item.uuid and not (one.pci_address and item.pci_address)]
+        if len(same) == 1:
+            return same[0]
+    for one in known:
+        if one.index is not None and one.index == item.index and one.vendor == item.vendor:
+            if one.pci_address and item.pci_address:
+                continue
+            if one.uuid and item.uuid and one.uuid != item.uuid:
+                continue
+            return one
+    return None
+
+
+def _settle_rows(snapshot: Snapshot) -> None:
+    """Merge entries of one device inside one fragment (rows of a looping CSV query, an error line beside a table)."""
+    if not snapshot.accelerators or len(snapshot.accelerators) < 2:
+        return
+    settled: list[Accelerator] = []
+    for item in snapshot.accelerators:
+        mine = match_accelerator(item, settled)
+        if mine is None:
+            settled.append(item)
+            continue
+        mine.readings.extend(item.readings)
+        for field in item.__struct_fields__:
+            if field not in _SKIP and getattr(mine, field) in (None, {}):
+                setattr(mine, field, getattr(item, field))
+        for field, ref in item.origin.items():
+            mine.origin.setdefault(field, ref)
+    snapshot.accelerators = settled
+
+
+def _time_of(fragment: Fragment) -> float:
+    return fragment.source.time if fragment.source.time is not None else float("-inf")
+
+
+def _snapshots(node: str, fragments: list[Fragment]) -> list[Snapshot]:
+    """All captures of one node become one snapshot; complete kilter snapshots of different moments stay apart."""
+    whole = [f for f in fragments if f.source.tool == "kilter snapshot"]
+    parts = [f for f in fragments if f.source.tool != "kilter snapshot" and f.source.tool not in ("NCCL log",)]
+    whole.sort(key=_time_of)
+    parts.sort(key=_time_of)
+    result = [f.snapshot for f in whole]
+    if parts:
+        base = result[-1] if result else Snapshot()
+        base_time = base.time if result and base.time is not None else float("-inf")
+        for part in parts:
+            _settle_rows(part.snapshot)
+            _Merger(base, part.snapshot, other_is_later=_time_of(part) > base_time)
+            base_time = max(base_time, _time_of(part))
+            if part.source.time is not None:
+                base.time = max(base.time or part.source.time, part.source.time)
+        if not result:
+            result.append(base)
+    for snapshot in result:
+        snapshot.node = snapshot.node or node
+        if snapshot.accelerators:
+            snapshot.accelerators.sort(key=lambda a: (a.index is None, a.index or 0, a.pci_address or ""))
+    return result
+
+
+def _order(event: Event) -> tuple[bool, float]:
+    return (event.time is None, event.time or 0.0)
+
+
+def merge_events(events: list[Event]) -> list[Event]:
+    """Join repeats of one message, and the same message told by two logs of one node (dmesg and the journal)."""
+    groups: dict[tuple[object, ...], list[Event]] = {}
+    for event in events:
+        groups.setdefault((event.node, event.kind, event.device, event.code, _essence(event)), []).append(event)
+    merged: list[Event] = []
+    for group in groups.values():
+        by_log: dict[tuple[str, Clock], list[Event]] = {}
+        for event in group:
+            by_log.setdefault((event.source, event.clock), []).append(event)
+        # Several logs of one node tell of the same events: the one that tells most stands for all.
+        best = max(by_log.values(), key=lambda told: (sum(e.count for e in told), told[0].clock in (Clock.UTC, Clock.LOCAL)))
+        others = sorted({e.where for told in by_log.values() if told is not best for e in told[:1]})
+        current: Event | None = None
+        for event in sorted(best, key=_order):
+            end = current.last_time if current is not None and current.last_time is not None else current.time if current else None
+            near = end is None or event.time is None or event.time - end <= BURST_S
+            if current is not None and near:
+                current.count += event.count
+                current.last_time = event.last_time or event.time
+                for key, value in event.fields.items():
+                    current.fields.setdefault(key, value)
+            else:
+                current = event
+                merged.append(event)
+        if others and current is not None:
+            current.fields["also"] = ", ".join(others[:3])
+    merged.sort(key=_order)
+    return merged
+
+
+def _essence(event: Event) -> str:
+    """What makes two events of one kind, device and code the same message."""
+    if event.kind == "xid":
+        return "|".join(event.fields.get(name, "") for name in ("pid", "gi", "ci", "unit", "link", "regs", "caused_by", "action", "function"))
+    if event.kind == "sxid":
+        return event.fields.get("link", "")
+    if event.kind == "aer":
+        return f"{event.severity}|{event.fields.get('type', '')}|{event.fields.get('errors', '')}"
+    return event.text
+
+
+def assemble(fragments: list[Fragment], inputs: list[Input]) -> Case:
+    """The case of all ``fragments``. One named node, or one group without a name, takes the fragments that name no node."""
+    names = {f.source.node for f in fragments if f.source.node and f.source.tool != "NCCL log"}
+    names |= {e.node for f in fragments for e in f.events if e.node and f.source.tool != "NCCL log"}
+    only = names.pop() if len(names) == 1 else ""
+    by_node: dict[str, list[Fragment]] = {}
+    events: list[Event] = []
+    case = Case(inputs=inputs)
+    for fragment in fragments:
+        node = fragment.source.node or only
+        for event in fragment.events:
+            event.node = event.node or node
+            events.append(event)
+        case.jobs.extend(fragment.jobs)
+        if fragment.source.tool == "kernel log":
+            case.kernel_logs.append(node)
+        if fragment.source.tool != "NCCL log":
+            by_node.setdefault(node, []).append(fragment)
+    for node, group in by_node.items():
+        case.snapshots.extend(_snapshots(node, group))
+    for snapshot in case.snapshots:
+        if "kernel log" in {source.tool for source in snapshot.sources}:
+            case.kernel_logs.append(snapshot.node)
+    case.kernel_logs = sorted(set(case.kernel_logs))
+    case.events = merge_events(events)
+    return case

@@ -1,0 +1,194 @@
+"""One text -> fragments: split at prompts and headers, hand each piece to its parser, scan everything for log lines.
+
+Nothing is decided by file names. What no parser places is counted and sampled, so that the user sees what was not read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import msgspec
+
+from kilter.facts.base import Source
+from kilter.facts.case import Input
+from kilter.intake.captures import STARTS, Capture, capture_of, kernel_log, log_time, nccl
+from kilter.intake.documents import read_document
+from kilter.intake.fragment import Block, Fragment
+
+_COMMANDS = (
+    "nvidia-smi|xpu-smi|lspci|lscpu|dmesg|journalctl|cat|head|tail|grep|ibstat|ibstatus|ibv_devinfo|ibdev2netdev|ethtool|numactl|sysctl|ulimit|env|printenv|uname|"
+    "lsmod|modinfo|df|free|ip|ls|dcgmi|nvidia-bug-report\\.sh|mpirun|srun|torchrun|python3?|systemctl|nvidia-fabricmanager|show_gids|mlnx_qos|perfquery|nv-fabricmanager|docker|kubectl"
+)
+#: A shell prompt with a command, a file header of head/tail, or a header of kilter's collector.
+PROMPT = re.compile(
+    rf"^(?:"
+    rf"\[?(?:\([\w.-]+\) ?)?(?P<user>[\w.-]+)@(?P<host>[\w.-]+)[: ][^\n#$]{{0,120}}?\]?[#$] (?P<c1>[^\n]+)"
+    rf"|(?:[#$%>]|\++) ?(?P<c2>(?:sudo +)?(?:{_COMMANDS})\b[^\n]*)"
+    rf"|### kilter: (?P<c3>[^\n]+)"
+    rf"|==> (?P<file>[^\n]+) <=="
+    rf")$",
+    re.M,
+)
+
+SAMPLE = 5
+#: A text larger than this is first sampled; when the samples are nothing but log lines, it is read as a log alone.
+LARGE = 8 << 20
+
+
+class _Piece(msgspec.Struct):
+    start: int
+    end: int
+    capture: Capture | None
+    command: str
+    node: str
+
+
+def _pieces(text: str) -> list[_Piece]:
+    """Cut ``text`` at every start of a capture and at every prompt."""
+    marks: list[tuple[int, re.Match[str], bool]] = [(m.start(), m, True) for m in PROMPT.finditer(text)]
+    marks += [(m.start(), m, False) for m in STARTS.finditer(text)]
+    marks.sort(key=lambda mark: mark[0])
+    pieces = [_Piece(0, len(text), None, "", "")]
+    command = node = ""
+    for start, match, is_prompt in marks:
+        last = pieces[-1]
+        if is_prompt:
+            command = next((match.group(name) for name in ("c1", "c2", "c3") if match.group(name)), "") or match.group("file") or ""
+            node = match.group("host") or node
+            last.end = start
+            after = match.end() + 1
+            pieces.append(_Piece(min(after, len(text)), len(text), None, command, node))
+            continue
+        if start < last.start:
+            continue  # inside the prompt line itself
+        capture = capture_of(match)
+        if last.capture is capture and capture.repeats:
+            continue
+        last.end = start
+        pieces.append(_Piece(start, len(text), capture, command, node))
+    return [piece for piece in pieces if piece.end > piece.start]
+
+
+def _parse(capture: Capture, block: Block, fragment: Fragment) -> None:
+    try:
+        capture.parser()(block, fragment)
+    except Exception as error:  # a parser's bug must cost one block, not the run
+        fragment.note(f"reader of {capture.tool} failed at line {block.first_line} ({type(error).__name__}: {error}); please report this capture")
+        for number, line in block.numbered():
+            fragment.unparsed(number, line)
+
+
+class _Unplaced:
+    """Counts lines that nobody placed, apart from those that are log lines."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.count = 0
+        self.sample: list[str] = []
+        self.kernel_lines = 0
+        self.last_log = ""
+
+    def add(self, number: int, line: str, *, event_lines: set[int]) -> None:
+        if not line.strip():
+            return
+        if log_time.looks_like_kernel_log(line) or (line.startswith("{") and '"MESSAGE"' in line):
+            self.kernel_lines += 1
+            return
+        if number in event_lines or "NCCL " in line:
+            return
+        self.count += 1
+        if len(self.sample) < SAMPLE:
+            self.sample.append(f"{number}: {line.strip()[:120]}")
+
+
+def _is_one_log(text: str) -> bool:
+    """Whether samples of a large text hold only log lines."""
+    step = max(len(text) // 8, 1)
+    for offset in range(0, len(text), step):
+        lines = text[offset : offset + 8192].splitlines()[1:-1]
+        likes = sum(1 for line in lines if log_time.looks_like_kernel_log(line) or "NCCL " in line or '"MESSAGE"' in line)
+        if likes < 0.9 * len(lines):
+            return False
+    return True
+
+
+def read_text(name: str, text: str, *, year: int, node: str = "") -> tuple[list[Fragment], Input]:
+    """Everything that ``text`` holds. ``year`` stands in for log forms that print none; ``node`` is used where the text names no host."""
+    summary = Input(name=name, lines=text.count("\n") + (not text.endswith("\n") and bool(text)))
+    if "\x00" in text[:65536] and text[:65536].count("\x00") > len(text[:65536]) // 100:
+        summary.notes.append("binary data; expected text")
+        summary.unrecognised_lines = summary.lines
+        return [], summary
+    document = read_document(name, text, node=node)
+    if document is not None:
+        summary.tools.append(document.source.tool)
+        summary.notes += document.notes
+        return [document], summary
+    fragments: list[Fragment] = []
+    unplaced = _Unplaced(name)
+    log = kernel_log.scan(text, name, year=year)
+    nccl_log = nccl.NcclLog(name, year=year)
+    for number, line in kernel_log.marked_lines(text, nccl.MARKS):
+        nccl_log.feed(number, line)
+    event_lines = {event.line for event in log.events}
+    if len(text) > LARGE and _is_one_log(text):
+        unplaced.kernel_lines = summary.lines - nccl_log.lines
+    else:
+        for fragment, rest in _blocks(name, text, node):
+            if fragment is not None:
+                fragments.append(fragment)
+                summary.notes += fragment.notes
+                rest = fragment.unplaced
+                if fragment.source.tool and fragment.source.tool not in summary.tools:
+                    summary.tools.append(fragment.source.tool)
+            for number, line in rest:
+                unplaced.add(number, line, event_lines=event_lines)
+    logs = _log_fragment(name, log, node, bool(unplaced.kernel_lines or log.events))
+    if logs is not None:
+        fragments.append(logs)
+        summary.tools.append("kernel log")
+    if nccl_log.lines:
+        source = Source(name=name, tool="NCCL log")
+        fragment = Fragment(source)
+        fragment.jobs.append(nccl_log.finish())
+        fragment.events = nccl_log.events
+        fragments.append(fragment)
+        summary.tools.append("NCCL log")
+    summary.unrecognised_lines = unplaced.count
+    summary.unrecognised_sample = unplaced.sample
+    return fragments, summary
+
+
+def _blocks(name: str, text: str, node: str) -> Iterator[tuple[Fragment | None, list[tuple[int, str]]]]:
+    number = 1
+    counted = 0
+    for piece in _pieces(text):
+        number += text.count("\n", counted, piece.start)
+        counted = piece.start
+        lines = text[piece.start : piece.end].split("\n")
+        if lines and lines[-1] == "":
+            lines.pop()
+        lines = [line.rstrip("\r") for line in lines]
+        if piece.capture is None:
+            yield None, list(enumerate(lines, number))
+            continue
+        source = Source(name=name, tool=piece.capture.tool, command=piece.command, node=piece.node or node)
+        fragment = Fragment(source)
+        _parse(piece.capture, Block(source=source, lines=lines, first_line=number), fragment)
+        yield fragment, []
+
+
+def _log_fragment(name: str, log: kernel_log.KernelLog, node: str, is_log: bool) -> Fragment | None:
+    if not is_log:
+        return None
+    nodes = {event.node for event in log.events if event.node}
+    source = Source(name=name, tool="kernel log", node=nodes.pop() if len(nodes) == 1 else node)
+    fragment = Fragment(source)
+    fragment.events = log.events
+    if log.driver_version is not None:
+        version, line = log.driver_version
+        fragment.snapshot.software.put("driver_version", version, fragment.ref(line))
+    return fragment
+
+

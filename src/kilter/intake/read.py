@@ -1,0 +1,198 @@
+"""Files, folders, archives and standard input -> a :class:`Case`."""
+
+from __future__ import annotations
+
+import bz2
+import datetime
+import gzip
+import io
+import lzma
+import os
+import sys
+import tarfile
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, NamedTuple
+
+from kilter.facts.case import Case, Input
+from kilter.intake.fragment import Fragment
+from kilter.intake.merge import assemble
+from kilter.intake.paste import read_text
+
+#: Larger texts are read up to here, and the report says so.
+MAX_TEXT = 256 << 20
+MAX_MEMBERS = 200_000
+_TAR = (".tar", ".tar.gz", ".tgz", ".tar.xz", ".txz", ".tar.bz2", ".tbz2")
+
+
+class UnusableInput(Exception):
+    """An input that cannot be read at all. The message says what was expected, what was found and what to do."""
+
+
+class _File(NamedTuple):
+    name: str  # for evidence
+    group: str  # node directory, "" at the top
+    data: bytes
+    year: int
+    truncated: bool
+
+
+def _limited(stream: IO[bytes]) -> tuple[bytes, bool]:
+    data = stream.read(MAX_TEXT + 1)
+    return data[:MAX_TEXT], len(data) > MAX_TEXT
+
+
+def _year(mtime: float) -> int:
+    return datetime.datetime.fromtimestamp(mtime, tz=datetime.timezone.utc).year
+
+
+def _unpack(data: bytes, name: str) -> tuple[bytes, bool]:
+    """Undo one layer of gzip, bzip2 or xz, recognised by its magic number; cut-off streams give what they hold."""
+    opener: Callable[[io.BytesIO], IO[bytes]]
+    if data[:2] == b"\x1f\x8b":
+        opener = lambda raw: gzip.GzipFile(fileobj=raw)  # noqa: E731
+    elif data[:3] == b"BZh":
+        opener = bz2.BZ2File
+    elif data[:6] == b"\xfd7zXZ\x00":
+        opener = lzma.LZMAFile
+    else:
+        return data, False
+    out = bytearray()
+    with opener(io.BytesIO(data)) as stream:
+        try:
+            while len(out) <= MAX_TEXT and (chunk := stream.read(1 << 20)):
+                out += chunk
+        except (OSError, EOFError, lzma.LZMAError, ValueError):
+            return bytes(out), True
+    return bytes(out[:MAX_TEXT]), len(out) > MAX_TEXT
+
+
+def _tar_members(data: bytes, name: str, year: int) -> Iterator[_File]:
+    """Plain files of a tar archive. Names are only labels: nothing is ever written, so paths cannot escape anywhere."""
+    try:
+        with tarfile.open(fileobj=io.BytesIO(data), mode="r|*") as archive:
+            for count, member in enumerate(archive):
+                if count >= MAX_MEMBERS:
+                    raise UnusableInput(f"{name}: more than {MAX_MEMBERS} members in the archive")
+                stream = archive.extractfile(member) if member.isfile() else None
+                if stream is not None:
+                    content, cut = _limited(stream)
+                    parts = member.name.split("/")
+                    yield _File(f"{name}:{member.name}", parts[0] if len(parts) > 1 else "", content, _year(member.mtime), cut)
+    except (tarfile.TarError, EOFError, OSError, lzma.LZMAError, ValueError) as error:
+        yield _File(f"{name}:(rest of the archive)", "", f"archive ends or breaks here: {error}\n".encode(), year, True)
+
+
+def _zip_members(data: bytes, name: str) -> Iterator[_File]:
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        for member in archive.infolist()[:MAX_MEMBERS]:
+            if member.is_dir():
+                continue
+            with archive.open(member) as stream:
+                content, cut = _limited(stream)
+            parts = member.filename.split("/")
+            yield _File(f"{name}:{member.filename}", parts[0] if len(parts) > 1 else "", content, member.date_time[0], cut)
+
+
+def _file(path: Path, name: str, group: str) -> Iterator[_File]:
+    with open(path, "rb") as stream:
+        data, cut = _limited(stream)
+        year = _year(os.fstat(stream.fileno()).st_mtime)
+    yield from _expand(_File(name, group, data, year, cut))
+
+
+def _expand(file: _File) -> Iterator[_File]:
+    """A plain file, or the members of an archive."""
+    data = file.data
+    if data[:4] == b"PK\x03\x04":
+        try:
+            yield from _zip_members(data, file.name)
+        except (zipfile.BadZipFile, OSError, RuntimeError, NotImplementedError) as error:
+            raise UnusableInput(f"{file.name}: a zip archive that cannot be read: {error}") from None
+        return
+    unpacked, cut = _unpack(data, file.name)
+    if unpacked[257:262] == b"ustar":
+        yield from (member._replace(group=file.group or member.group) for member in _tar_members(unpacked, file.name, file.year))
+        return
+    yield file._replace(data=unpacked, truncated=file.truncated or cut)
+
+
+def _is_tree(path: Path) -> bool:
+    return (path / "sys" / "bus").is_dir() or (path / "proc" / "cpuinfo").is_file() or (path / "sys" / "class").is_dir()
+
+
+def _walk(top: Path) -> Iterator[tuple[Path, str, str]]:
+    """(path, label, node group) of the plain files below ``top``, links not followed."""
+    for folder, folders, files in os.walk(top):
+        folders[:] = sorted(f for f in folders if f not in (".git", "__pycache__"))
+        for name in sorted(files):
+            path = Path(folder, name)
+            if path.is_file() and not path.is_symlink():
+                relative = path.relative_to(top)
+                yield path, str(relative), relative.parts[0] if len(relative.parts) > 1 else ""
+
+
+def read_paths(paths: list[str], *, progress: Callable[[str], None] | None = None) -> Case:
+    """Read everything that ``paths`` name ("-" = standard input).
+
+    Raises:
+        UnusableInput: a path does not exist, cannot be opened, or is empty.
+    """
+    fragments: list[Fragment] = []
+    inputs: list[Input] = []
+    for given in paths:
+        for file in _files(given, fragments, inputs):
+            if progress is not None:
+                progress(file.name)
+            _read(file, fragments, inputs)
+    return assemble(fragments, inputs)
+
+
+def _files(given: str, fragments: list[Fragment], inputs: list[Input]) -> Iterator[_File]:
+    now = datetime.datetime.now(tz=datetime.timezone.utc).year
+    if given == "-":
+        data, cut = _limited(sys.stdin.buffer)
+        if not data.strip():
+            raise UnusableInput("standard input is empty: paste the output of a tool, or name a file")
+        yield from _expand(_File("<stdin>", "", data, now, cut))
+        return
+    path = Path(given)
+    try:
+        if path.is_dir():
+            if _is_tree(path):
+                fragments.append(_tree(path, inputs))
+                return
+            files = list(_walk(path))
+            if not files:
+                raise UnusableInput(f"{given}: a folder without files; expected captures such as the output of nvidia-smi -q, lspci -vvv, dmesg")
+            for file, label, group in files:
+                yield from _file(file, label, group)
+        elif path.exists() and not path.is_file():
+            raise UnusableInput(f"{given}: neither a plain file nor a folder")
+        else:
+            yield from _file(path, given, "")
+    except FileNotFoundError:
+        raise UnusableInput(f"{given}: no such file or folder") from None
+    except OSError as error:
+        raise UnusableInput(f"{given}: {error.strerror or error}") from None
+
+
+def _tree(path: Path, inputs: list[Input]) -> Fragment:
+    from kilter.facts.base import Source
+    from kilter.intake.live import snapshot
+
+    fragment = Fragment(Source(name=str(path), tool="captured tree"))
+    fragment.snapshot = snapshot(str(path))
+    fragment.source.node = fragment.snapshot.node
+    inputs.append(Input(name=str(path), tools=["captured tree"]))
+    return fragment
+
+
+def _read(file: _File, fragments: list[Fragment], inputs: list[Input]) -> None:
+    text = file.data.decode("utf-8", "replace")
+    found, summary = read_text(file.name, text, year=file.year, node=file.group)
+    if file.truncated:
+        summary.notes.append(f"cut short: only the first {len(file.data):,} bytes were read")
+    fragments.extend(found)
+    inputs.append(summary)
