@@ -1,0 +1,20 @@
+"""Which commands there are, without importing them. A new command is one line here and one file."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Command(NamedTuple):
+    module: str  # below kilter.cli; holds a click command named ``command``
+    summary: str
+
+
+COMMANDS: dict[str, Command] = {
+    "diagnose": Command("diagnose", "Say what is wrong or slow, with evidence."),
+    "snapshot": Command("snapshot", "Record the facts of this machine as JSON."),
+    "topo": Command("topo", "Draw a node: NUMA, PCIe tree, GPUs, NVLink, NICs."),
+    "explain": Command("explain", "The knowledge behind a finding, an XID, a counter."),
+    "schema": Command("schema", "JSON schema of the outputs."),
+    "completion": Command("completion", "Shell completion for bash, zsh or fish."),
+}

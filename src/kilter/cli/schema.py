@@ -1,0 +1,16 @@
+"""``kilter schema``."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+
+@click.command("schema")
+@click.argument("what", type=click.Choice(["snapshot", "diagnosis"]), default="diagnosis")
+def command(what: str) -> None:
+    """JSON schema (2020-12) of what 'kilter snapshot' and 'kilter diagnose --json' print."""
+    from kilter.report.json import schema
+
+    sys.stdout.write(schema(what))

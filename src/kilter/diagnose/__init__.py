@@ -1,0 +1,1 @@
+"""Rules: facts and events -> findings, with the coverage of what was checked and what was not."""

@@ -1,0 +1,82 @@
+"""JSON output and its schema."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+
+from kilter import __version__
+from kilter.facts.case import SCHEMA_VERSION, Case, Input, Snapshot
+from kilter.facts.finding import Check, Diagnosis, Finding
+
+
+class NodeSummary(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What a node is, in a few words."""
+
+    node: str
+    accelerators: dict[str, int] = {}  # product name -> how many
+    driver_version: str | None = None
+    sources: list[str] = []
+
+
+class DiagnosisDocument(msgspec.Struct, kw_only=True):
+    """What ``kilter diagnose --json`` prints."""
+
+    schema: int
+    kilter: str
+    verdict: str  # worst severity, or "ok"
+    nodes: list[NodeSummary]
+    findings: list[Finding]
+    checks: list[Check]
+    inputs: list[Input]
+
+
+def summarize(snapshot: Snapshot) -> NodeSummary:
+    names: dict[str, int] = {}
+    for accelerator in snapshot.accelerators or []:
+        name = accelerator.name or ("GPU that does not answer" if accelerator.error else "GPU (model not given)")
+        names[name] = names.get(name, 0) + 1
+    tools = dict.fromkeys(s.tool for s in snapshot.sources if s.tool)
+    return NodeSummary(node=snapshot.node, accelerators=names, driver_version=snapshot.software.driver_version, sources=list(tools))
+
+
+def verdict(diagnosis: Diagnosis) -> str:
+    """The worst severity at warning or above, else "ok"."""
+    worst = max((f.severity for f in diagnosis.findings), key=lambda s: s.rank, default=None)
+    return worst.value if worst is not None and worst.rank >= 1 else "ok"
+
+
+def _pretty(value: object) -> str:
+    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n"
+
+
+def diagnosis_json(case: Case, diagnosis: Diagnosis) -> str:
+    return _pretty(
+        DiagnosisDocument(
+            schema=SCHEMA_VERSION,
+            kilter=__version__,
+            verdict=verdict(diagnosis),
+            nodes=[summarize(s) for s in case.snapshots],
+            findings=diagnosis.findings,
+            checks=diagnosis.checks,
+            inputs=case.inputs,
+        )
+    )
+
+
+def snapshot_json(snapshot: Snapshot) -> str:
+    """A snapshot as ``kilter diagnose`` reads it back. Its first keys say what the file is."""
+    snapshot.schema = SCHEMA_VERSION
+    snapshot.kilter = snapshot.kilter or __version__
+    body: dict[str, Any] = msgspec.to_builtins(snapshot)
+    head = {"schema": body.pop("schema"), "kilter": body.pop("kilter")}
+    return msgspec.json.format(msgspec.json.encode({**head, **body}), indent=1).decode() + "\n"
+
+
+def schema(what: str) -> str:
+    """JSON schema of "snapshot" or "diagnosis"."""
+    kind: type = Snapshot if what == "snapshot" else DiagnosisDocument
+    document = msgspec.json.schema(kind)
+    return json.dumps({"$schema": "https://json-schema.org/draft/2020-12/schema", "title": f"kilter {what}", **document}, indent=2) + "\n"
