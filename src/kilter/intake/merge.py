@@ -53,13 +53,16 @@ def _rebase(snapshot: Snapshot, offset: int) -> None:
 
 
 class _Merger:
-    def __init__(self, into: Snapshot, other: Snapshot, *, other_is_later: bool) -> None:
+    """Merges facts into ``into``. With ``later``, the other side was taken later and wins where both have a value."""
+
+    def __init__(self, into: Snapshot, *, later: bool) -> None:
         self.into = into
-        self.later = other_is_later
-        offset = len(into.sources)
-        _rebase(other, offset)
-        into.sources.extend(other.sources)
-        self.entity(into, other, "")
+        self.later = later
+
+    def snapshot(self, other: Snapshot) -> None:
+        _rebase(other, len(self.into.sources))
+        self.into.sources.extend(other.sources)
+        self.entity(self.into, other, "")
 
     def entity(self, a: Entity, b: Entity, subject: str) -> None:
         for name in b.__struct_fields__:
@@ -150,7 +153,8 @@ def match_accelerator(item: Accelerator, known: list[Accelerator]) -> Accelerato
     """The entry for the same device: by PCI address, else by UUID, else by index where nothing contradicts it."""
     if item.pci_address:
         for one in known:
-            if one.pci_address == item.pci_address:
+            # Both chips of a Kunlunxin K200 card have one address; only index and minor number tell them apart.
+            if one.pci_address == item.pci_address and not (one.vendor == "kunlunxin" and None not in (one.index, item.index) and one.index != item.index):
                 return one
     if item.uuid:
         same = [one for one in known if one.uuid == item.uuid and not (one.pci_address and item.pci_address)]
@@ -170,18 +174,14 @@ def _settle_rows(snapshot: Snapshot) -> None:
     """Merge entries of one device inside one fragment (rows of a looping CSV query, an error line beside a table)."""
     if not snapshot.accelerators or len(snapshot.accelerators) < 2:
         return
+    merger = _Merger(snapshot, later=False)
     settled: list[Accelerator] = []
     for item in snapshot.accelerators:
         mine = match_accelerator(item, settled)
         if mine is None:
             settled.append(item)
-            continue
-        mine.readings.extend(item.readings)
-        for field in item.__struct_fields__:
-            if field not in _SKIP and getattr(mine, field) in (None, {}):
-                setattr(mine, field, getattr(item, field))
-        for field, ref in item.origin.items():
-            mine.origin.setdefault(field, ref)
+        else:
+            merger.entity(mine, item, mine.label)
     snapshot.accelerators = settled
 
 
@@ -201,7 +201,7 @@ def _snapshots(node: str, fragments: list[Fragment]) -> list[Snapshot]:
         base_time = base.time if result and base.time is not None else float("-inf")
         for part in parts:
             _settle_rows(part.snapshot)
-            _Merger(base, part.snapshot, other_is_later=_time_of(part) > base_time)
+            _Merger(base, later=_time_of(part) > base_time).snapshot(part.snapshot)
             base_time = max(base_time, _time_of(part))
             if part.source.time is not None:
                 base.time = max(base.time or part.source.time, part.source.time)

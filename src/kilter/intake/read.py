@@ -47,11 +47,15 @@ def _year(mtime: float) -> int:
     return datetime.datetime.fromtimestamp(mtime, tz=datetime.timezone.utc).year
 
 
+def _gunzip(raw: io.BytesIO) -> gzip.GzipFile:
+    return gzip.GzipFile(fileobj=raw)
+
+
 def _unpack(data: bytes, name: str) -> tuple[bytes, bool]:
     """Undo one layer of gzip, bzip2 or xz, recognised by its magic number; cut-off streams give what they hold."""
-    opener: Callable[[io.BytesIO], IO[bytes]]
+    opener: Callable[[io.BytesIO], gzip.GzipFile | bz2.BZ2File | lzma.LZMAFile]
     if data[:2] == b"\x1f\x8b":
-        opener = lambda raw: gzip.GzipFile(fileobj=raw)  # noqa: E731
+        opener = _gunzip
     elif data[:3] == b"BZh":
         opener = bz2.BZ2File
     elif data[:6] == b"\xfd7zXZ\x00":

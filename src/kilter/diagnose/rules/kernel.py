@@ -53,6 +53,9 @@ def init_failed(log: NodeEvents, ctx: Context) -> Iterator[Finding]:
     mismatch = log.of("driver.api_mismatch")
     if mismatch:
         yield ctx.finding("error", "driver library and kernel module have different versions (API mismatch)", id="driver.version_mismatch", evidence=mismatch, action="Reload the module or reboot after the package update.", sop="SOP-SW")
+    locked = log.of("gpu.watchdog")
+    if locked:
+        yield ctx.finding("warning", f"the driver's watchdog found the GPU locked up{_times(locked)}", id="gpu.watchdog", evidence=locked, action="Look for the XID that follows (8, 109, 119); reset the GPU when it stays.")
     slow = log.of("gpu.gsp_slow")
     if slow:
         yield ctx.finding("warning", f"GSP firmware answers slowly{_times(slow)}: often before XID 119", id="gpu.gsp_slow", evidence=slow, action="Watch for XID 119; collect nvidia-bug-report.sh.")

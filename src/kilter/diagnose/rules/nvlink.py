@@ -54,6 +54,8 @@ def all_inactive(gpu: Accelerator, ctx: Context) -> Finding | None:
         if any(_active(a) for a in siblings if a.name == gpu.name):
             return ctx.finding("warning", "all NVLinks are inactive, siblings of the same model have theirs up")
         raise ctx.skip("NVLink needs a bridge on this GPU, and none is seen")
+    if gpu.virtualization == "Pass-Through" and len(siblings) == 0:
+        raise ctx.skip("one GPU passed to a VM: the fabric stays with the host")
     return ctx.finding(
         "critical",
         f"all NVLinks are inactive ({expected.count} expected on {gpu.name})",

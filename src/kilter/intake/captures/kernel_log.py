@@ -17,14 +17,14 @@ from kilter.intake.captures.log_time import Stamp, read_stamp
 
 #: A line without any of these words holds no event. Kept as plain literals: this is what every line of a large log is tried against.
 MARKS = re.compile(
-    r"NVRM: |SXid|nvidia-peermem|nvidia-nvlink|Bus Error: |AER: |pciehp|mlx5_core|mlx5_cmd|Out of memory|out of memory|oom-kill|"
+    r"NVRM: |SXid|:    \[|nvidia-peermem|nvidia-nvlink|Bus Error: |AER: |pciehp|mlx5_core|mlx5_cmd|Out of memory|out of memory|oom-kill|"
     r"blocked for more than|soft lockup|LOCKUP|detected stall|Hardware Error|mce: |EDAC |segfault at|DMAR: |AMD-Vi: |"
     r"Remounting filesystem|I/O error|Kernel panic|\bBUG: |\bOops: |general protection|I/O timeout|controller is down|kunlun"
 )
 
 _PCI = r"(?P<bdf>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?)"
 _XID = re.compile(
-    r"NVRM: Xid \((?:PCI:)?" + _PCI + r"(?: GPU-I:(?P<gi>\d+))?(?: GPU-CI:(?P<ci>\d+))?\): (?P<code>\d{1,4})(?:, ?(?P<rest>.*))?"
+    r"NVRM: Xid \((?:PCI:)?" + _PCI + r"(?: GPU-I:(?P<gi>\d+))?(?: GPU-CI:(?P<ci>\d+))?\):? (?P<code>\d{1,4})(?:, ?(?P<rest>.*))?"
 )
 _XID_LIKE = re.compile(r"NVRM: .{0,40}\bX[Ii][Dd]\b")
 _PID = re.compile(r"pid='?(?P<pid>\d+|<unknown>)'?(?:, name=(?P<name>[^,]*))?")
@@ -185,6 +185,7 @@ RULES: tuple[tuple[re.Pattern[str], Maker], ...] = (
     (re.compile(r"NVRM: API mismatch: *(?P<rest>.*)"), _simple("driver.api_mismatch", "rest")),
     (re.compile(r"NVRM: .*Slow RPC response from GPU(?P<gpu_index>\d+) GSP.*"), _simple("gpu.gsp_slow", "gpu_index")),
     (re.compile(r"NVRM: (?:GPU )?(?:" + _PCI + r")?.*(?:GSP (?:firmware )?(?:init|boot).*fail|failed to (?:initialize|boot) GSP|_kgspBoot.*fail).*", re.I), _simple("gpu.gsp_boot_failed")),
+    (re.compile(r"NVRM: .*(?:RC watchdog: GPU is probably locked|GPU is probably locked).*"), _simple("gpu.watchdog")),
     (re.compile(r"NVRM: This PCI I/O region assigned to your NVIDIA device is invalid.*"), _simple("gpu.bar_invalid")),
     (re.compile(r"NVRM: The NVIDIA probe routine failed.*"), _simple("gpu.probe_failed")),
     (re.compile(r"NVRM: (?:GPU )?" + _PCI + r".*(?:rmInit failed|cannot find|failed to enable MSI|nvAssertFailed).*"), _simple("nvrm.failure")),

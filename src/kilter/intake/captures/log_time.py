@@ -46,6 +46,7 @@ _MONTHS = {
 _CJK_MONTH = re.compile(r"(\d{1,2})(?:月|월)$")
 
 _BOOT = re.compile(r"\[\s*(\d+\.\d+)\](?:\[\s*[TC]\d+\])? ?")
+_DELTA = re.compile(r"\[\s*\+\d+\.\d+\] ?")  # dmesg -d: time since the line before, no time of its own
 _CTIME = re.compile(r"\[([A-Z][a-z]{2} [A-Z][a-z]{2} +\d+ \d\d:\d\d:\d\d \d{4})\] ?")
 _ISO = re.compile(
     r"\[?(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(?:[.,](\d{1,9}))?(?: ?(Z|UTC|[+-]\d\d:?\d\d))?\]?(?: ([\w.-]+) (?:kernel|systemd-coredump)(?:\[\d+\])?:)? ?"
@@ -54,7 +55,7 @@ _SYSLOG = re.compile(r"(\S{1,8}) +(\d{1,2}) (\d\d):(\d\d):(\d\d)(?:\.(\d+))?(?: 
 _KERNEL = re.compile(r"(?:[^:\n]{1,12} +\d{1,2} \d\d:\d\d:\d\d|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)\S* (?:[\w.-]+ )?kernel(?:\[\d+\])?: ")
 _KMSG = re.compile(r"(\d+),(\d+),(\d+),[^;\n]*;")
 _LEVEL = re.compile(r"(?:<\d+>(?:1 )?|(?:kern|user|daemon|syslog) *:(?:emerg|alert|crit|err|warn|notice|info|debug) *: )")
-_PDSH = re.compile(r"([A-Za-z][\w.-]*): (?=\[|<|\d{4}-|[A-Z][a-z]{2} )")
+_PDSH = re.compile(r"([A-Za-z][\w.-]*): (?=\[ *\+?[\dA-Z]|<\d|\d{4}-\d\d-|[A-Z][a-z]{2} +\d+ \d\d:)")
 
 
 def _month(word: str) -> int | None:
@@ -110,6 +111,8 @@ def read_stamp(line: str, *, year: int) -> Stamp:
         start = match.end()
     if match := _BOOT.match(line, start):
         return Stamp(match.end(), float(match.group(1)), Clock.BOOT, 0.0, node)
+    if match := _DELTA.match(line, start):
+        return Stamp(match.end(), node=node)
     if match := _CTIME.match(line, start):
         try:
             moment = datetime.datetime.strptime(" ".join(match.group(1).split()), "%a %b %d %H:%M:%S %Y").replace(tzinfo=UTC)
@@ -134,7 +137,7 @@ def read_stamp(line: str, *, year: int) -> Stamp:
 def looks_like_kernel_log(line: str) -> bool:
     """Whether a line has the form of a kernel log line (not whether it says anything)."""
     head = line[:200]
-    if _BOOT.match(head) or _CTIME.match(head) or _KMSG.match(head):
+    if _BOOT.match(head) or _DELTA.match(head) or _CTIME.match(head) or _KMSG.match(head):
         return True
     match = _LEVEL.match(head)
     return bool(match and (_BOOT.match(head, match.end()) or _ISO.match(head, match.end()))) or bool(_KERNEL.match(head))

@@ -20,6 +20,8 @@ _LINE = re.compile(
     r"(?P<host>[A-Za-z0-9_][\w.-]*):(?P<pid>\d+):(?P<tid>\d+) \[(?P<device>\d+)\] (?:(?P<stamp>\d[\d.:/ -]*\d) )?(?:(?P<file>[\w/.-]+\.(?:cc|cu|h|cpp)):(?P<line>\d+) )?"
     r"NCCL (?P<level>INFO|WARN|TRACE|VERSION|CALL) (?P<text>.*)"
 )
+#: Lines whose prefix was stripped, or replaced by a framework's "[rank0]".
+_BARE = re.compile(r"(?:\[rank ?(?P<device>\d+)\][: ]*)?(?:(?P<file>[\w/.-]+\.(?:cc|cu|h|cpp)):(?P<line>\d+) )?NCCL (?P<level>INFO|WARN) (?P<text>.*)")
 _VERSION = re.compile(r"NCCL version (\d+\.\d+(?:\.\d+)?\S*)")
 _CUDA_DRIVER = re.compile(r"cudaDriverVersion (\d+)")
 _NETWORK = re.compile(r"(?:Using network|Assigned NET plugin) (.+?)(?: to comm.*)?$")
@@ -30,15 +32,16 @@ _ENV = re.compile(r"(NCCL_[A-Z0-9_]+) set (?:by environment )?to ?(.*?)\.?$")
 _RANK = re.compile(r"comm \S+ rank (\d+) n[rR]anks (\d+)(?: cudaDev (\d+))?(?:.*?busId ([0-9a-f]+))?")
 _SHAPE = re.compile(r"comm \S+ rank (\d+) nRanks (\d+) nNodes (\d+) localRanks (\d+)")
 _VIA = re.compile(
-    r"(?:Channel|Ring) \d+(?:/\d+)? ?: ?(\d+)\[[^\]]*\](?: \[?[\w.]*\]?)? -> (\d+)\[[^\]]*\](?: \[(send|receive)\])? ?(?:\[(send|receive)\] )?via (\S.*?)(?: comm .*)?$"
+    r"(?:Channel|Ring) \d+(?:/\d+)? ?: ?(\d+)\[[^\]]*\] -> (\d+)\[[^\]]*\](?: +\[(?:send|receive|recv)\])? +via (\S.*?)(?: comm .*)?$"
 )
-_GDR_HCA = re.compile(r"GPU Direct RDMA (Enabled|Disabled) for (?:HCA|GPU) \S+ ?(?:\('?|'?)([\w.:-]*)")
+_GDR_HCA = re.compile(r"GPU Direct RDMA (Enabled|Disabled) for (?:GPU (?P<gpu>\S+)(?: / HCA (?P<near>\d+))?|HCA (?P<hca>\d+)(?: '(?P<name>[^']*)')?)")
 _GDR_STATE = re.compile(r"GPU Direct RDMA \((nvmem|DMABUF)\) (enabled|disabled)|GDRCOPY (enabled|disabled)", re.I)
 _ALL_P2P = re.compile(r"isAllDirectP2p (\d)")
 _CHANNELS = re.compile(r"(\d+) coll channels, (?:\d+ collnet channels, )?(?:(\d+) nvls channels, )?")
 _RING_GDR = re.compile(r"Connected all rings.*GDR (\d)")
 _ERROR_TRACE = re.compile(r"([\w/.-]+\.cc):(\d+) -> (\d+)(?: |$)")
-_NETDEV_SLOT = re.compile(r"/\d+(?=/|\(|$)")
+#: the channel's HCA number in NET/IB/3/GDRDMA(PCI)
+_NETDEV_SLOT = re.compile(r"/\d+(?:\(\d+\))?(?=/|$)")
 
 #: Warning texts -> kind of event. Order matters: the first match wins.
 WARNINGS: tuple[tuple[re.Pattern[str], str], ...] = (
@@ -85,7 +88,10 @@ class NcclLog:
         line = line.rstrip("\r\n")
         match = _LINE.search(line)
         if match is None:
-            if version := _VERSION.search(line):
+            if (bare := _BARE.search(line)) is not None:
+                self.lines += 1
+                self._message(bare, line, number, ("", "", bare.group("device") or ""))
+            elif version := _VERSION.search(line):
                 self._version(version.group(1), number)
                 self.lines += 1
             return
@@ -93,12 +99,13 @@ class NcclLog:
         host, pid, _, device = match.group("host", "pid", "tid", "device")
         if host not in self.job.nodes:
             self.job.nodes.append(host)
-        text = match.group("text").strip()
-        process = (host, pid, device)
+        self._message(match, line, number, (host, pid, device))
+
+    def _message(self, match: re.Match[str], line: str, number: int, process: tuple[str, str, str]) -> None:
         if match.group("level") == "WARN":
             self._warning(match, line, number, process)
         else:
-            self._info(text, number, process, match, line)
+            self._info(match.group("text").strip(), number, process, match, line)
 
     def _put(self, field: str, value: object, number: int) -> None:
         if getattr(self.job, field) is None:
@@ -111,7 +118,7 @@ class NcclLog:
     def _info(self, text: str, number: int, process: tuple[str, str, str], match: re.Match[str], line: str) -> None:
         job = self.job
         if "via " in text and (via := _VIA.search(text)):
-            self._connection(int(via.group(1)), int(via.group(2)), via.group(5), number)
+            self._connection(int(via.group(1)), int(via.group(2)), via.group(3), number)
         elif found := _VERSION.search("NCCL " + text if text.startswith("version ") else text):
             self._version(found.group(1), number)
         elif found := _NETWORK.search(text):
@@ -136,7 +143,8 @@ class NcclLog:
         elif found := _IB_USING.search(text):
             job.put("ib_devices", _IB_NAME.findall(found.group(1)), (0, number))
         elif found := _GDR_HCA.search(text):
-            job.gdr[found.group(2) or "?"] = found.group(1).lower()
+            number_, name, near = found.group("hca"), found.group("name"), found.group("near")
+            job.gdr[name or f"HCA {number_ or near or '?'}"] = found.group(1).lower()
             job.origin.setdefault("gdr", (0, number))
         elif found := _ALL_P2P.search(text):
             job.put("all_direct_p2p", found.group(1) == "1", (0, number))
@@ -167,7 +175,7 @@ class NcclLog:
     def _rank(self, rank: int, process: tuple[str, str, str], cuda: str | None, bus: str | None, number: int) -> None:
         known = self._ranks.get(rank)
         if known is None:
-            known = self._ranks[rank] = NcclRank(rank=rank, node=process[0], pid=int(process[1]), origin={"": (0, number)})
+            known = self._ranks[rank] = NcclRank(rank=rank, node=process[0], pid=int(process[1] or -1), origin={"": (0, number)})
             self._by_process.setdefault(process, rank)
         if cuda is not None and known.cuda_device is None:
             known.cuda_device = int(cuda)
@@ -175,7 +183,9 @@ class NcclLog:
             known.bus_id = _bus(bus)
 
     def _connection(self, a: int, b: int, via: str, number: int) -> None:
-        kind = _NETDEV_SLOT.sub("", via.split(" comm ")[0].split("(")[0].strip())
+        kind = _NETDEV_SLOT.sub("", via.strip())
+        if kind == "direct shared memory":  # NCCL before 2.12
+            kind = "SHM/direct"
         connection = self._via.get(kind)
         if connection is None:
             connection = self._via[kind] = NcclConnection(via=kind, origin={"": (0, number)})
@@ -217,7 +227,7 @@ class NcclLog:
             kind=kind,
             text=text,
             node=process[0],
-            device=f"rank {rank}" if rank is not None else f"pid {process[1]} [{process[2]}]",
+            device=f"rank {rank}" if rank is not None else f"pid {process[1]} [{process[2]}]" if process[1] else "",
             time=stamp.time,
             clock=stamp.clock if stamp.time is not None else Clock.NONE,
             uncertainty_s=stamp.uncertainty_s,
