@@ -50,6 +50,11 @@ class Rule(NamedTuple):
     action: str
     hint: str  # command that shows the facts it needs
     doc: str
+    also: tuple[str, ...]  # further ids of its findings; a last "*" stands for a code or field
+
+    def gives(self, finding_id: str) -> bool:
+        """Whether a finding of this id can come from this rule."""
+        return any(finding_id == one or (one.endswith("*") and finding_id.startswith(one[:-1])) for one in (self.id, *self.also))
 
 
 RULES: dict[str, Rule] = {}
@@ -67,13 +72,14 @@ def rule(
     sources: tuple[str, ...] = (),
     action: str = "",
     hint: str = "",
+    also: tuple[str, ...] = (),
 ) -> Callable[[Callable[..., object]], Callable[..., object]]:
-    """Register a check. ``scope`` is one of :data:`SCOPES`."""
+    """Register a check. ``scope`` is one of :data:`SCOPES`; ``also`` names every further id that its findings may have."""
 
     def register(check: Callable[..., object]) -> Callable[..., object]:
         if id in RULES:
             raise ValueError(f"two rules named {id}")
-        RULES[id] = Rule(id, title, family, scope, check, sop, sources, action, hint, inspect.cleandoc(check.__doc__ or ""))
+        RULES[id] = Rule(id, title, family, scope, check, sop, sources, action, hint, inspect.cleandoc(check.__doc__ or ""), also)
         return check
 
     return register
@@ -174,6 +180,7 @@ class Context:
         reads: bool = True,
     ) -> Finding:
         """A finding of this rule. The facts that were asked for are added as evidence unless ``reads`` is false."""
+        assert self.rule.gives(id or self.rule.id), f"{self.rule.id} does not declare {id}"
         lines: list[Evidence] = []
         events: list[Event] = []
         for item in evidence:

@@ -14,37 +14,9 @@ _CODED = ((re.compile(r"gpu\.xid\.(\d+)$"), "xid {}"), (re.compile(r"nvswitch\.s
 
 
 def rule_of(finding_id: str) -> Rule | None:
-    """The rule whose findings carry ``finding_id``: its own id, or a part that the rule adds."""
+    """The rule whose findings carry ``finding_id``."""
     rules = load_rules()
-    if finding_id in rules:
-        return rules[finding_id]
-    for one in rules.values():
-        if one.id.endswith("*") and finding_id.startswith(one.id[:-1]):
-            return one
-    # A rule may give further ids; the source of the check names them as literals.
-    return next((one for one in rules.values() if finding_id in further_ids(one)), None)
-
-
-def further_ids(one: Rule) -> set[str]:
-    """Ids that a rule's function gives to its findings beside its own."""
-    names: set[str] = set()
-    for constant in _constants(one.check.__code__):
-        if isinstance(constant, str) and re.fullmatch(r"[a-z]+(?:\.[a-z0-9_]+)+", constant):
-            names.add(constant)
-    for name in one.check.__code__.co_names:
-        table = one.check.__globals__.get(name)
-        if isinstance(table, dict):
-            names |= {v[0] for v in table.values() if isinstance(v, tuple) and v and isinstance(v[0], str) and "." in v[0]}
-    return names
-
-
-def _constants(code: object) -> list[object]:
-    found: list[object] = []
-    for constant in getattr(code, "co_consts", ()):
-        found.append(constant)
-        if hasattr(constant, "co_consts"):
-            found += _constants(constant)
-    return found
+    return rules.get(finding_id) or next((one for one in rules.values() if one.gives(finding_id)), None)
 
 
 def _of_rule(one: Rule, topic: str) -> Explanation:
@@ -77,6 +49,6 @@ def explain(topic: str) -> Explanation | None:
 
 def suggest(topic: str) -> list[str]:
     """Topics that are spelt like ``topic``."""
-    ids = [i for i in load_rules() if not i.endswith("*")]
+    ids = [i for one in load_rules().values() for i in (one.id, *one.also) if not i.endswith("*")]
     near = difflib.get_close_matches(topic.lower(), ids, 3, 0.6)
     return [*near, *(t for t in tables.suggest(topic) if t not in near)][:5]

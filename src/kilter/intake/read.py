@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import bz2
 import datetime
-import gzip
 import io
 import lzma
 import os
 import sys
 import tarfile
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, NamedTuple, Protocol
 
 from kilter.facts.case import Case, Input
 from kilter.intake.fragment import Fragment
@@ -23,7 +23,6 @@ from kilter.intake.paste import read_text
 #: Larger texts are read up to here, and the report says so.
 MAX_TEXT = 256 << 20
 MAX_MEMBERS = 200_000
-_TAR = (".tar", ".tar.gz", ".tgz", ".tar.xz", ".txz", ".tar.bz2", ".tbz2")
 
 
 class UnusableInput(Exception):
@@ -38,6 +37,14 @@ class _File(NamedTuple):
     truncated: bool
 
 
+class _Decompressor(Protocol):
+    @property
+    def eof(self) -> bool: ...
+    @property
+    def unused_data(self) -> bytes: ...
+    def decompress(self, data: bytes, /) -> bytes: ...
+
+
 def _limited(stream: IO[bytes]) -> tuple[bytes, bool]:
     data = stream.read(MAX_TEXT + 1)
     return data[:MAX_TEXT], len(data) > MAX_TEXT
@@ -47,29 +54,45 @@ def _year(mtime: float) -> int:
     return datetime.datetime.fromtimestamp(mtime, tz=datetime.timezone.utc).year
 
 
-def _gunzip(raw: io.BytesIO) -> gzip.GzipFile:
-    return gzip.GzipFile(fileobj=raw)
+def _gunzip() -> zlib._Decompress:
+    return zlib.decompressobj(31)
 
 
-def _unpack(data: bytes, name: str) -> tuple[bytes, bool]:
-    """Undo one layer of gzip, bzip2 or xz, recognised by its magic number; cut-off streams give what they hold."""
-    opener: Callable[[io.BytesIO], gzip.GzipFile | bz2.BZ2File | lzma.LZMAFile]
-    if data[:2] == b"\x1f\x8b":
-        opener = _gunzip
-    elif data[:3] == b"BZh":
-        opener = bz2.BZ2File
-    elif data[:6] == b"\xfd7zXZ\x00":
-        opener = lzma.LZMAFile
-    else:
+#: magic number -> decompressor
+_PACKED: tuple[tuple[bytes, Callable[[], _Decompressor]], ...] = (
+    (b"\x1f\x8b", _gunzip),
+    (b"BZh", bz2.BZ2Decompressor),
+    (b"\xfd7zXZ\x00", lzma.LZMADecompressor),
+)
+
+
+def _unpack(data: bytes) -> tuple[bytes, bool]:
+    """Undo one layer of gzip, bzip2 or xz, recognised by its magic number; (text, whether it was cut short).
+
+    Fed in small pieces, so that a cut-off stream gives what it holds and a bomb stops at MAX_TEXT.
+    """
+    make = next((m for magic, m in _PACKED if data.startswith(magic)), None)
+    if make is None:
         return data, False
     out = bytearray()
-    with opener(io.BytesIO(data)) as stream:
+    position = 0
+    while position < len(data):
+        stream = make()
         try:
-            while len(out) <= MAX_TEXT and (chunk := stream.read(1 << 20)):
-                out += chunk
-        except (OSError, EOFError, lzma.LZMAError, ValueError):
+            while position < len(data) and not stream.eof:
+                piece = data[position : position + 16384]
+                position += len(piece)
+                out += stream.decompress(piece)
+                if len(out) > MAX_TEXT:
+                    return bytes(out[:MAX_TEXT]), True
+        except (OSError, EOFError, lzma.LZMAError, zlib.error, ValueError):
             return bytes(out), True
-    return bytes(out[:MAX_TEXT]), len(out) > MAX_TEXT
+        if not stream.eof:
+            return bytes(out), True
+        position -= len(stream.unused_data)
+        if not any(data.startswith(magic, position) for magic, _ in _PACKED):
+            break  # padding or rubbish behind the last member
+    return bytes(out), False
 
 
 def _tar_members(data: bytes, name: str, year: int) -> Iterator[_File]:
@@ -115,7 +138,7 @@ def _expand(file: _File) -> Iterator[_File]:
         except (zipfile.BadZipFile, OSError, RuntimeError, NotImplementedError) as error:
             raise UnusableInput(f"{file.name}: a zip archive that cannot be read: {error}") from None
         return
-    unpacked, cut = _unpack(data, file.name)
+    unpacked, cut = _unpack(data)
     if unpacked[257:262] == b"ustar":
         yield from (member._replace(group=file.group or member.group) for member in _tar_members(unpacked, file.name, file.year))
         return

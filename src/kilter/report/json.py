@@ -39,7 +39,9 @@ def summarize(snapshot: Snapshot) -> NodeSummary:
         name = accelerator.name or ("GPU that does not answer" if accelerator.error else "GPU (model not given)")
         names[name] = names.get(name, 0) + 1
     tools = dict.fromkeys(s.tool for s in snapshot.sources if s.tool)
-    return NodeSummary(node=snapshot.node, accelerators=names, driver_version=snapshot.software.driver_version, sources=list(tools))
+    return NodeSummary(
+        node=snapshot.node, accelerators=names, driver_version=snapshot.software.driver_version, sources=list(tools)
+    )
 
 
 def verdict(diagnosis: Diagnosis) -> str:
@@ -79,4 +81,7 @@ def schema(what: str) -> str:
     """JSON schema of "snapshot" or "diagnosis"."""
     kind: type = Snapshot if what == "snapshot" else DiagnosisDocument
     document = msgspec.json.schema(kind)
-    return json.dumps({"$schema": "https://json-schema.org/draft/2020-12/schema", "title": f"kilter {what}", **document}, indent=2) + "\n"
+    return (
+        json.dumps({"$schema": "https://json-schema.org/draft/2020-12/schema", "title": f"kilter {what}", **document}, indent=2)
+        + "\n"
+    )

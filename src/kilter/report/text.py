@@ -97,7 +97,9 @@ def _evidence(out: _Writer, finding: Finding) -> None:
 
 def _one(out: _Writer, findings: list[Finding], case: Case, signs: list[Finding]) -> None:
     finding = findings[0]
-    badge = out.paint(f" {finding.severity.value.upper()} " if out.color else finding.severity.value.upper(), _COLOURS[finding.severity])
+    badge = out.paint(
+        f" {finding.severity.value.upper()} " if out.color else finding.severity.value.upper(), _COLOURS[finding.severity]
+    )
     out.add(f"{badge}  {out.paint(finding.id, '1')}")
     out.labelled("where", _subjects(findings, case))
     out.labelled("what", finding.what)
@@ -151,7 +153,9 @@ def _header(out: _Writer, case: Case, diagnosis: Diagnosis) -> None:
         out.add(f"... and {len(case.snapshots) - 10} more nodes")
     words = [f"{counts[s]} {s.value}" for s in reversed(Severity) if counts[s]]
     ok = sum(1 for c in diagnosis.checks if c.outcome is Outcome.OK)
-    out.add(f"Findings: {', '.join(words) or 'none'}. {ok} checks fine, {_not_checked(diagnosis.checks)} not checked (see below).")
+    out.add(
+        f"Findings: {', '.join(words) or 'none'}. {ok} checks fine, {_not_checked(diagnosis.checks)} not checked (see below)."
+    )
     out.add()
 
 
@@ -181,7 +185,9 @@ def _tool(hint: str) -> str:
 def _coverage(out: _Writer, diagnosis: Diagnosis, verbose: bool) -> None:
     fine: dict[str, int] = Counter(c.family for c in diagnosis.checks if c.outcome is Outcome.OK)
     if fine:
-        out.labelled("", f"Checked and fine: {', '.join(f'{family} {n}' for family, n in sorted(fine.items()))}", indent=0, gutter=0)
+        out.labelled(
+            "", f"Checked and fine: {', '.join(f'{family} {n}' for family, n in sorted(fine.items()))}", indent=0, gutter=0
+        )
     by_tool: dict[str, Counter[str]] = defaultdict(Counter)
     for check in diagnosis.checks:
         if check.outcome is Outcome.NOT_CHECKED:
@@ -193,13 +199,23 @@ def _coverage(out: _Writer, diagnosis: Diagnosis, verbose: bool) -> None:
             out.labelled("", f"{tool}: {what}", indent=2, gutter=0)
     partly = [c for c in diagnosis.checks if c.not_checked and c.outcome is not Outcome.NOT_CHECKED]
     if partly:
-        out.labelled("", f"Partly checked: {', '.join(f'{c.title} ({c.not_checked} subjects missing)' for c in partly[:6])}", indent=0, gutter=0)
+        out.labelled(
+            "",
+            f"Partly checked: {', '.join(f'{c.title} ({c.not_checked} subjects missing)' for c in partly[:6])}",
+            indent=0,
+            gutter=0,
+        )
     if verbose:
         out.add()
         out.add("Every check:")
         for check in diagnosis.checks:
             counts = f"ok {check.ok}, findings {check.findings}, not checked {check.not_checked}, not applicable {check.not_applicable}"
-            out.labelled("", f"{check.rule}: {check.outcome.value} ({counts})" + (f"; {check.reasons[0]}" if check.reasons else ""), indent=2, gutter=0)
+            out.labelled(
+                "",
+                f"{check.rule}: {check.outcome.value} ({counts})" + (f"; {check.reasons[0]}" if check.reasons else ""),
+                indent=2,
+                gutter=0,
+            )
 
 
 def _inputs(out: _Writer, case: Case) -> None:
@@ -211,7 +227,13 @@ def _inputs(out: _Writer, case: Case) -> None:
     for item in strange[:12]:
         what = f"{item.unrecognised_lines} of {item.lines} lines" if item.unrecognised_lines else ""
         sample = f", e.g. {item.unrecognised_sample[0]}" if item.unrecognised_sample else ""
-        out.labelled("", f"{_short(item.name, 50)}: {what}{sample}" + "".join(f"{'; ' if what or n else ''}{note}" for n, note in enumerate(item.notes)), indent=2, gutter=0)
+        out.labelled(
+            "",
+            f"{_short(item.name, 50)}: {what}{sample}"
+            + "".join(f"{'; ' if what or n else ''}{note}" for n, note in enumerate(item.notes)),
+            indent=2,
+            gutter=0,
+        )
     if len(strange) > 12:
         out.add(f"  ... and {len(strange) - 12} more files (--json lists them)")
 
@@ -252,7 +274,12 @@ def explanation_text(found: Explanation, *, width: int = 100, color: bool = Fals
         out.labelled(name, str(value), indent=0, gutter=max(len(n) for n, _ in found.facts) + 2)
     if found.facts:
         out.add()
-    for label, items in (("Do", found.actions), ("Sources disagree", found.disagreements), ("See also", found.see_also), ("Sources", found.sources)):
+    for label, items in (
+        ("Do", found.actions),
+        ("Sources disagree", found.disagreements),
+        ("See also", found.see_also),
+        ("Sources", found.sources),
+    ):
         if items:
             out.add(out.paint(f"{label}:", "1"))
             for item in items:

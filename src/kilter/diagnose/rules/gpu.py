@@ -22,6 +22,7 @@ from kilter.knowledge import xid
     hint="nvidia-smi",
     sources=("NVIDIA nvidia-smi manual, return codes 2-15", "research: failure modes 22 and 23 (driver mismatch, RmInitAdapter)"),
     action="Read the driver's reason; reload or reboot after a package update, else collect nvidia-bug-report.sh before anything else.",
+    also=("container.device_cgroup_lost",),
 )
 def driver_error(snapshot: Snapshot, ctx: Context) -> Iterator[Finding]:
     """The vendor's tool refused to work: driver not loaded, library and module of different versions, no permission, or no device.
@@ -44,7 +45,9 @@ def driver_error(snapshot: Snapshot, ctx: Context) -> Iterator[Finding]:
             confidence="medium",
             causes=[
                 Cause("the container's device cgroup lost the GPU nodes", "likely", "nvidia-smi works on the host"),
-                Cause("the driver itself is sick", "possible", "nvidia-smi fails on the host too; look for XIDs in the kernel log"),
+                Cause(
+                    "the driver itself is sick", "possible", "nvidia-smi fails on the host too; look for XIDs in the kernel log"
+                ),
             ],
             action="Run nvidia-smi on the host. If it works: create the /dev/char links (nvidia-ctk system create-dev-char-symlinks) or use CDI, and restart the container.",
             sources=["NVIDIA/nvidia-container-toolkit#48"],
@@ -58,7 +61,15 @@ def driver_error(snapshot: Snapshot, ctx: Context) -> Iterator[Finding]:
         what = "the driver finds no GPU"
     else:
         what = f"the GPU driver's tool failed: {text}"
-    yield ctx.finding("critical", what, causes=["packages updated under a running driver", "module not built for this kernel (DKMS)", "GPU not initialised at boot (RmInitAdapter in the kernel log)"])
+    yield ctx.finding(
+        "critical",
+        what,
+        causes=[
+            "packages updated under a running driver",
+            "module not built for this kernel (DKMS)",
+            "GPU not initialised at boot (RmInitAdapter in the kernel log)",
+        ],
+    )
 
 
 @rule(
@@ -80,7 +91,10 @@ def gpu_lost(gpu: Accelerator, ctx: Context) -> Finding | None:
     return ctx.finding(
         "critical",
         "GPU needs a reset" if reset else f"GPU cannot be read: {error}",
-        causes=[Cause("fell off the bus (XID 79)", "likely", "kernel log; lspci shows rev ff"), Cause("GSP firmware hang (XID 119)", "possible", "kernel log")],
+        causes=[
+            Cause("fell off the bus (XID 79)", "likely", "kernel log; lspci shows rev ff"),
+            Cause("GSP firmware hang (XID 119)", "possible", "kernel log"),
+        ],
         next_test="dmesg -T | grep -E 'NVRM|AER|pciehp'; lspci -s " + (gpu.pci_address or "<address>"),
     )
 
@@ -105,7 +119,12 @@ def gpu_count(snapshot: Snapshot, ctx: Context) -> Iterator[Finding]:
     if snapshot.accelerators is None:
         raise ctx.missing("list of GPUs by the driver", "nvidia-smi -L")
     on_bus = {
-        d.address: d for d in snapshot.pci.values() if d.is_accelerator and not d.physical_function and d.driver not in ("vfio-pci", "nouveau", "pci-stub") and d.vendor_id == NVIDIA
+        d.address: d
+        for d in snapshot.pci.values()
+        if d.is_accelerator
+        and not d.physical_function
+        and d.driver not in ("vfio-pci", "nouveau", "pci-stub")
+        and d.vendor_id == NVIDIA
     }
     seen = {a.pci_address for a in snapshot.accelerators if a.pci_address and a.error is None}
     if not on_bus:
@@ -118,12 +137,19 @@ def gpu_count(snapshot: Snapshot, ctx: Context) -> Iterator[Finding]:
     else:
         lost = sorted(set(on_bus) - seen)
     if lost and seen | {None}:
-        evidence = [Evidence(f"PCI lists {on_bus[a].address} {on_bus[a].description or ''}".strip(), ctx.where(on_bus[a])) for a in lost if a in on_bus]
+        evidence = [
+            Evidence(f"PCI lists {on_bus[a].address} {on_bus[a].description or ''}".strip(), ctx.where(on_bus[a]))
+            for a in lost
+            if a in on_bus
+        ]
         yield ctx.finding(
             "critical",
             f"{len(on_bus)} GPUs on the bus, the driver uses {len(on_bus) - len([a for a in lost if a in on_bus]) if lost[0] in on_bus else count}: missing {', '.join(lost)}",
             evidence=evidence,
-            causes=[Cause("GPU fell off the bus", "likely", "configuration space reads ff, XID 79"), Cause("driver failed to initialise it", "possible", "RmInitAdapter in the kernel log")],
+            causes=[
+                Cause("GPU fell off the bus", "likely", "configuration space reads ff, XID 79"),
+                Cause("driver failed to initialise it", "possible", "RmInitAdapter in the kernel log"),
+            ],
         )
 
 
@@ -143,7 +169,12 @@ def recovery_action(gpu: Accelerator, ctx: Context) -> Finding | None:
     if action is None or action.healthy:
         return None
     known = action.name != "unknown"
-    return ctx.finding("critical" if known else "error", f"driver asks for recovery: {printed}", action=action.do, confidence="high" if known else "medium")
+    return ctx.finding(
+        "critical" if known else "error",
+        f"driver asks for recovery: {printed}",
+        action=action.do,
+        confidence="high" if known else "medium",
+    )
 
 
 @rule(
@@ -184,4 +215,8 @@ def mig_pending(gpu: Accelerator, ctx: Context) -> Finding | None:
         if "mig_mode" in gpu.missing:
             raise ctx.skip("no MIG on this GPU")
         raise ctx.missing("MIG mode")
-    return None if current == pending else ctx.finding("warning", f"MIG mode is {'on' if current else 'off'}, pending {'on' if pending else 'off'}")
+    return (
+        None
+        if current == pending
+        else ctx.finding("warning", f"MIG mode is {'on' if current else 'off'}, pending {'on' if pending else 'off'}")
+    )

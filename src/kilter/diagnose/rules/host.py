@@ -34,13 +34,21 @@ def memlock(snapshot: Snapshot, ctx: Context) -> Finding | None:
     Only the limit of a job's own shell counts. kilter's own process says little about a job that another service starts.
     """
     limit = ctx.need(snapshot.limits, Limits.memlock_bytes)
-    if not _has_rdma(snapshot) and not any(j.ib_devices for j in ctx.case.jobs) and not any(e.kind == "nccl.ib.reg_mr" for e in ctx.case.events):
+    if (
+        not _has_rdma(snapshot)
+        and not any(j.ib_devices for j in ctx.case.jobs)
+        and not any(e.kind == "nccl.ib.reg_mr" for e in ctx.case.events)
+    ):
         raise ctx.skip("no RDMA device is known")
     if limit == UNLIMITED or limit >= 1 << 30:
         return None
     scope = snapshot.limits.scope or ""
     own = scope.startswith("this process") or scope == "kilter"
-    return ctx.finding("info" if own else "warning", f"locked memory is limited to {limit // 1024} KiB" + (" in this shell; a job may have another limit" if own else ""), confidence="low" if own else "high")
+    return ctx.finding(
+        "info" if own else "warning",
+        f"locked memory is limited to {limit // 1024} KiB" + (" in this shell; a job may have another limit" if own else ""),
+        confidence="low" if own else "high",
+    )
 
 
 @rule(
@@ -83,8 +91,20 @@ def peermem(snapshot: Snapshot, ctx: Context) -> Finding | None:
         return None
     flavour = ctx.known(snapshot.software, Software.driver_flavour)
     if flavour == "open":
-        return ctx.finding("info", "nvidia-peermem is not loaded; the open modules offer DMA-BUF instead", reads=False, evidence=[ctx.fact(snapshot.software, "driver_flavour")])
-    return ctx.finding("warning", "nvidia-peermem is not loaded: RDMA goes through host memory", reads=False, evidence=[], confidence="high" if flavour else "medium", missing=[] if flavour else ["whether the driver is open or proprietary"])
+        return ctx.finding(
+            "info",
+            "nvidia-peermem is not loaded; the open modules offer DMA-BUF instead",
+            reads=False,
+            evidence=[ctx.fact(snapshot.software, "driver_flavour")],
+        )
+    return ctx.finding(
+        "warning",
+        "nvidia-peermem is not loaded: RDMA goes through host memory",
+        reads=False,
+        evidence=[],
+        confidence="high" if flavour else "medium",
+        missing=[] if flavour else ["whether the driver is open or proprietary"],
+    )
 
 
 @rule(
@@ -94,7 +114,11 @@ def peermem(snapshot: Snapshot, ctx: Context) -> Finding | None:
     family="pcie",
     sop="SOP-SW",
     hint="cat /proc/cmdline",
-    sources=("NVIDIA/nccl#257", "NVIDIA GPUDirect Storage and NCCL troubleshooting guides: disable IOMMU or use passthrough on bare metal", "Linux Documentation/admin-guide/kernel-parameters.txt"),
+    sources=(
+        "NVIDIA/nccl#257",
+        "NVIDIA GPUDirect Storage and NCCL troubleshooting guides: disable IOMMU or use passthrough on bare metal",
+        "Linux Documentation/admin-guide/kernel-parameters.txt",
+    ),
     action="On bare metal boot with iommu=pt (or the IOMMU off in firmware). Keep translation where VMs need it.",
 )
 def iommu(snapshot: Snapshot, ctx: Context) -> Finding | None:
@@ -109,12 +133,26 @@ def iommu(snapshot: Snapshot, ctx: Context) -> Finding | None:
     gpus = [d for d in (snapshot.pci or {}).values() if d.is_accelerator] or snapshot.accelerators or []
     if len(gpus) < 2:
         raise ctx.skip("fewer than two GPUs")
-    if options.get("iommu") in ("pt", "off") or "off" in (options.get("intel_iommu"), options.get("amd_iommu")) or options.get("iommu.passthrough") == "1":
+    if (
+        options.get("iommu") in ("pt", "off")
+        or "off" in (options.get("intel_iommu"), options.get("amd_iommu"))
+        or options.get("iommu.passthrough") == "1"
+    ):
         return None
-    forced = options.get("intel_iommu", "").startswith("on") or options.get("amd_iommu", "") in ("on", "force_enable") or options.get("iommu") in ("force", "nopt") or options.get("iommu.strict") == "1"
+    forced = (
+        options.get("intel_iommu", "").startswith("on")
+        or options.get("amd_iommu", "") in ("on", "force_enable")
+        or options.get("iommu") in ("force", "nopt")
+        or options.get("iommu.strict") == "1"
+    )
     if not forced:
         return None
-    return ctx.finding("warning", "the boot line turns IOMMU translation on without passthrough (iommu=pt)", confidence="medium", missing=["whether VMs run on this host"])
+    return ctx.finding(
+        "warning",
+        "the boot line turns IOMMU translation on without passthrough (iommu=pt)",
+        confidence="medium",
+        missing=["whether VMs run on this host"],
+    )
 
 
 @rule(
@@ -133,7 +171,11 @@ def edac(snapshot: Snapshot, ctx: Context) -> Finding | None:
     corrected = ctx.known(snapshot.memory, Memory.edac_ce) or 0
     if uncorrected:
         return ctx.finding("error", f"{uncorrected} uncorrected host memory error(s) since boot")
-    return ctx.finding("info" if corrected < 1000 else "warning", f"{corrected} corrected host memory errors since boot") if corrected else None
+    return (
+        ctx.finding("info" if corrected < 1000 else "warning", f"{corrected} corrected host memory errors since boot")
+        if corrected
+        else None
+    )
 
 
 @rule(
@@ -158,4 +200,9 @@ def numa(snapshot: Snapshot, ctx: Context) -> Finding | None:
     if not low:
         return None
     worst = min(low, key=lambda n: n.memory_total_bytes or 0)
-    return ctx.finding("warning", f"NUMA node {worst.id} has {(worst.memory_total_bytes or 0) >> 30} GiB, others {best >> 30} GiB", evidence=[ctx.fact(n, "memory_total_bytes") for n in nodes[:8]], causes=[Cause("missing or disabled DIMM", "likely", "dmidecode -t memory; BMC")])
+    return ctx.finding(
+        "warning",
+        f"NUMA node {worst.id} has {(worst.memory_total_bytes or 0) >> 30} GiB, others {best >> 30} GiB",
+        evidence=[ctx.fact(n, "memory_total_bytes") for n in nodes[:8]],
+        causes=[Cause("missing or disabled DIMM", "likely", "dmidecode -t memory; BMC")],
+    )

@@ -38,27 +38,65 @@ def _by_device(events: list[Event]) -> dict[str, list[Event]]:
     hint=_DMESG,
     sources=("NVIDIA open modules: RmInitAdapter", "research: failure mode 22"),
     action="Cold power cycle; if it returns, update firmware and driver, then inspect the GPU.",
+    also=(
+        "driver.version_mismatch",
+        "gpu.bar_invalid",
+        "gpu.gsp_slow",
+        "gpu.probe_failed",
+        "gpu.watchdog",
+    ),
 )
 def init_failed(log: NodeEvents, ctx: Context) -> Iterator[Finding]:
     """The driver could not bring a GPU up: RmInitAdapter, GSP boot, failed probe, invalid BAR, or module and library of different versions."""
     for device, events in _by_device(log.of("gpu.init_failed", "gpu.gsp_boot_failed")).items():
         status = next((e.fields["status"] for e in events if "status" in e.fields), "")
-        yield ctx.finding("critical", f"driver could not initialise the GPU{f' (status {status})' if status else ''}{_times(events)}", subject=Subject("gpu", log.gpu_name(device), log.node), evidence=events)
+        yield ctx.finding(
+            "critical",
+            f"driver could not initialise the GPU{f' (status {status})' if status else ''}{_times(events)}",
+            subject=Subject("gpu", log.gpu_name(device), log.node),
+            evidence=events,
+        )
     probe = log.of("gpu.probe_failed")
     if probe:
         yield ctx.finding("error", f"the driver's probe failed{_times(probe)}", id="gpu.probe_failed", evidence=probe)
     bars = log.of("gpu.bar_invalid")
     if bars:
-        yield ctx.finding("error", "firmware gave a GPU no valid PCI region (BAR)", id="gpu.bar_invalid", evidence=bars, action="Turn on Above 4G Decoding; boot with pci=realloc as a test.", sop="SOP-SW")
+        yield ctx.finding(
+            "error",
+            "firmware gave a GPU no valid PCI region (BAR)",
+            id="gpu.bar_invalid",
+            evidence=bars,
+            action="Turn on Above 4G Decoding; boot with pci=realloc as a test.",
+            sop="SOP-SW",
+        )
     mismatch = log.of("driver.api_mismatch")
     if mismatch:
-        yield ctx.finding("error", "driver library and kernel module have different versions (API mismatch)", id="driver.version_mismatch", evidence=mismatch, action="Reload the module or reboot after the package update.", sop="SOP-SW")
+        yield ctx.finding(
+            "error",
+            "driver library and kernel module have different versions (API mismatch)",
+            id="driver.version_mismatch",
+            evidence=mismatch,
+            action="Reload the module or reboot after the package update.",
+            sop="SOP-SW",
+        )
     locked = log.of("gpu.watchdog")
     if locked:
-        yield ctx.finding("warning", f"the driver's watchdog found the GPU locked up{_times(locked)}", id="gpu.watchdog", evidence=locked, action="Look for the XID that follows (8, 109, 119); reset the GPU when it stays.")
+        yield ctx.finding(
+            "warning",
+            f"the driver's watchdog found the GPU locked up{_times(locked)}",
+            id="gpu.watchdog",
+            evidence=locked,
+            action="Look for the XID that follows (8, 109, 119); reset the GPU when it stays.",
+        )
     slow = log.of("gpu.gsp_slow")
     if slow:
-        yield ctx.finding("warning", f"GSP firmware answers slowly{_times(slow)}: often before XID 119", id="gpu.gsp_slow", evidence=slow, action="Watch for XID 119; collect nvidia-bug-report.sh.")
+        yield ctx.finding(
+            "warning",
+            f"GSP firmware answers slowly{_times(slow)}: often before XID 119",
+            id="gpu.gsp_slow",
+            evidence=slow,
+            action="Watch for XID 119; collect nvidia-bug-report.sh.",
+        )
 
 
 @rule(
@@ -76,7 +114,15 @@ def peermem(log: NodeEvents, ctx: Context) -> Finding | None:
     events = log.of("peermem.invalid_context", "peermem.error")
     if not events:
         return None
-    return ctx.finding("warning", f"nvidia-peermem lost the context of pinned GPU memory{_times(events)}", evidence=events, causes=[Cause("the GPU process died first", "likely", "job log at that time"), Cause("nvidia-peermem of another driver or OFED build", "possible", "rebuild after OFED")])
+    return ctx.finding(
+        "warning",
+        f"nvidia-peermem lost the context of pinned GPU memory{_times(events)}",
+        evidence=events,
+        causes=[
+            Cause("the GPU process died first", "likely", "job log at that time"),
+            Cause("nvidia-peermem of another driver or OFED build", "possible", "rebuild after OFED"),
+        ],
+    )
 
 
 @rule(
@@ -103,19 +149,47 @@ def aer_log(log: NodeEvents, ctx: Context) -> Iterator[Finding]:
         subject = Subject("pci", device, log.node)
         if uncorrected:
             fatal = any("(Fatal" in e.severity or e.severity == "Fatal" for e in uncorrected)
-            yield ctx.finding("error" if fatal else "warning", f"uncorrected PCIe error{_times(uncorrected)}: {', '.join(names) or uncorrected[0].fields.get('type', '')}", id="pcie.aer.uncorrected", subject=subject, evidence=events, causes=causes)
+            yield ctx.finding(
+                "error" if fatal else "warning",
+                f"uncorrected PCIe error{_times(uncorrected)}: {', '.join(names) or uncorrected[0].fields.get('type', '')}",
+                id="pcie.aer.uncorrected",
+                subject=subject,
+                evidence=events,
+                causes=causes,
+            )
             continue
         count = _count(events)
         span = max((e.last_time or e.time or 0.0) for e in events) - min((e.time or 0.0) for e in events)
         rate = count / max(span / 60, 1.0)
         if count >= 10 and rate >= 1.0:
-            yield ctx.finding("warning", f"{count} corrected PCIe errors, {rate:.0f} a minute: {', '.join(names)}", id="pcie.aer.corrected_storm", subject=subject, evidence=events, causes=causes)
+            yield ctx.finding(
+                "warning",
+                f"{count} corrected PCIe errors, {rate:.0f} a minute: {', '.join(names)}",
+                id="pcie.aer.corrected_storm",
+                subject=subject,
+                evidence=events,
+                causes=causes,
+            )
         else:
-            yield ctx.finding("info", f"{count} corrected PCIe error(s): {', '.join(names)}", id="pcie.aer.corrected", subject=subject, evidence=events, causes=causes, action="Watch the rate.")
+            yield ctx.finding(
+                "info",
+                f"{count} corrected PCIe error(s): {', '.join(names)}",
+                id="pcie.aer.corrected",
+                subject=subject,
+                evidence=events,
+                causes=causes,
+                action="Watch the rate.",
+            )
     if roots and not log.of("aer"):
         bad = [e for e in roots if "ncorrect" in e.severity]
         if bad:
-            yield ctx.finding("warning", f"root port received uncorrectable errors{_times(bad)}, the device's own lines are missing", id="pcie.aer.uncorrected", evidence=bad, confidence="medium")
+            yield ctx.finding(
+                "warning",
+                f"root port received uncorrectable errors{_times(bad)}, the device's own lines are missing",
+                id="pcie.aer.uncorrected",
+                evidence=bad,
+                confidence="medium",
+            )
 
 
 @rule(
@@ -130,8 +204,20 @@ def aer_log(log: NodeEvents, ctx: Context) -> Iterator[Finding]:
 )
 def hotplug(log: NodeEvents, ctx: Context) -> Finding | None:
     """pciehp saw a link go down or a card vanish without anybody asking for it."""
-    events = [e for e in log.of("pcie.hotplug") if e.fields.get("what") in ("Link Down", "Card not present", "Failed to check link status")]
-    return ctx.finding("error", f"PCIe hot plug: {events[0].fields['what']} in slot {events[0].fields.get('slot', '?')}{_times(events)}", evidence=events) if events else None
+    events = [
+        e
+        for e in log.of("pcie.hotplug")
+        if e.fields.get("what") in ("Link Down", "Card not present", "Failed to check link status")
+    ]
+    return (
+        ctx.finding(
+            "error",
+            f"PCIe hot plug: {events[0].fields['what']} in slot {events[0].fields.get('slot', '?')}{_times(events)}",
+            evidence=events,
+        )
+        if events
+        else None
+    )
 
 
 @rule(
@@ -142,23 +228,50 @@ def hotplug(log: NodeEvents, ctx: Context) -> Finding | None:
     sop="SOP-IB",
     hint=_DMESG,
     sources=("Linux drivers/net/ethernet/mellanox/mlx5/core/health.c, port.c", "research: failure mode 35"),
+    also=(
+        "ib.link_flapping",
+        "nic.*",
+    ),
 )
 def mlx5(log: NodeEvents, ctx: Context) -> Iterator[Finding]:
     """mlx5: firmware health, command time-outs, module and cable errors, temperature, power."""
     texts = {
-        "mlx5.health": ("error", "firmware health compromised", "Reset the NIC (mlxfwreset) or reboot; collect mstdump; update firmware."),
+        "mlx5.health": (
+            "error",
+            "firmware health compromised",
+            "Reset the NIC (mlxfwreset) or reboot; collect mstdump; update firmware.",
+        ),
         "mlx5.timeout": ("error", "firmware commands time out", "Check PCIe errors of the NIC; reset the NIC or reboot."),
         "mlx5.module": ("error", "cable or module error", "Reseat or swap the cable or transceiver."),
         "mlx5.temperature": ("warning", "over temperature", "Check air flow over the NIC and the transceiver."),
-        "mlx5.power": ("warning", "slot gives too little power for the NIC", "Check the auxiliary power and the slot's power limit."),
+        "mlx5.power": (
+            "warning",
+            "slot gives too little power for the NIC",
+            "Check the auxiliary power and the slot's power limit.",
+        ),
     }
     for kind, (severity, what, action) in texts.items():
         for device, events in _by_device(log.of(kind)).items():
-            yield ctx.finding(severity, f"NIC {what}{_times(events)}", id=f"nic.{kind}", subject=Subject("pci", device, log.node), evidence=events, action=action)
+            yield ctx.finding(
+                severity,
+                f"NIC {what}{_times(events)}",
+                id=f"nic.{kind}",
+                subject=Subject("pci", device, log.node),
+                evidence=events,
+                action=action,
+            )
     for device, events in _by_device(log.of("mlx5.link_down")).items():
         count = _count(events)
         if count >= 3:
-            yield ctx.finding("warning", f"link went down {count} times", id="ib.link_flapping", subject=Subject("port", events[0].fields.get("netdev", device), log.node), evidence=events, action="Inspect cable and transceiver of this port; look at the switch side.", disagreement="gpud calls 3 flaps in 12 h a fault, Azure's health checks 5 in 24 h.")
+            yield ctx.finding(
+                "warning",
+                f"link went down {count} times",
+                id="ib.link_flapping",
+                subject=Subject("port", events[0].fields.get("netdev", device), log.node),
+                evidence=events,
+                action="Inspect cable and transceiver of this port; look at the switch side.",
+                disagreement="gpud calls 3 flaps in 12 h a fault, Azure's health checks 5 in 24 h.",
+            )
 
 
 @rule(
@@ -178,7 +291,11 @@ def oom(log: NodeEvents, ctx: Context) -> Finding | None:
         return None
     names = ", ".join(dict.fromkeys(e.fields.get("name", "?") for e in events))
     cgroup = any("cgroup" in e.fields.get("scope", "") for e in events)
-    return ctx.finding("warning", f"out of memory: killed {names}{_times(events)}" + (" (limit of a cgroup)" if cgroup else " (whole host)"), evidence=events)
+    return ctx.finding(
+        "warning",
+        f"out of memory: killed {names}{_times(events)}" + (" (limit of a cgroup)" if cgroup else " (whole host)"),
+        evidence=events,
+    )
 
 
 @rule(
@@ -190,6 +307,11 @@ def oom(log: NodeEvents, ctx: Context) -> Finding | None:
     hint=_DMESG,
     sources=("Linux kernel/hung_task.c, kernel/watchdog.c", "research: failure mode 51"),
     action="Find what the task waits for (its stack follows in the log): GPU driver, NFS or Lustre, disk. Reboot when it does not come back.",
+    also=(
+        "host.hung_task",
+        "host.kernel_crash",
+        "host.lockup",
+    ),
 )
 def stuck(log: NodeEvents, ctx: Context) -> Iterator[Finding]:
     """Hung tasks, soft and hard lockups, RCU stalls. With XID 119/120 near them the GPU driver is what they wait for."""
@@ -197,8 +319,14 @@ def stuck(log: NodeEvents, ctx: Context) -> Iterator[Finding]:
     if hung:
         names = ", ".join(dict.fromkeys(e.fields.get("name", "?") for e in hung))
         gsp = [e for e in log.of("xid") if e.code in (119, 120)]
-        causes = [Cause("the GPU driver waits for GSP firmware (XID 119/120)", "likely")] if gsp else [Cause("storage or network file system"), Cause("driver")]
-        yield ctx.finding("warning", f"tasks blocked in the kernel: {names}{_times(hung)}", id="host.hung_task", evidence=hung, causes=causes)
+        causes = (
+            [Cause("the GPU driver waits for GSP firmware (XID 119/120)", "likely")]
+            if gsp
+            else [Cause("storage or network file system"), Cause("driver")]
+        )
+        yield ctx.finding(
+            "warning", f"tasks blocked in the kernel: {names}{_times(hung)}", id="host.hung_task", evidence=hung, causes=causes
+        )
     locked = log.of("lockup", "rcu_stall")
     if locked:
         yield ctx.finding("error", f"CPU lockup or RCU stall{_times(locked)}", id="host.lockup", evidence=locked)
@@ -216,6 +344,12 @@ def stuck(log: NodeEvents, ctx: Context) -> Iterator[Finding]:
     hint=f"{_DMESG}; ras-mc-ctl --summary",
     sources=("Linux drivers/edac, arch/x86/kernel/cpu/mce", "research: failure mode 52"),
     action="Find the DIMM or CPU (ras-mc-ctl, BMC log) and replace it.",
+    also=(
+        "host.iommu_fault",
+        "host.machine_check",
+        "host.memory_corrected",
+        "host.storage_error",
+    ),
 )
 def hardware(log: NodeEvents, ctx: Context) -> Iterator[Finding]:
     """Machine checks and EDAC counts. Corrected host memory errors are information until they are many."""
@@ -226,16 +360,34 @@ def hardware(log: NodeEvents, ctx: Context) -> Iterator[Finding]:
         yield ctx.finding("error", f"uncorrected host memory error{_times(bad)}", evidence=bad)
     if corrected:
         many = sum(int(e.fields.get("count", "1")) * e.count for e in corrected)
-        yield ctx.finding("warning" if many >= 100 else "info", f"{many} corrected host memory error(s)", id="host.memory_corrected", evidence=corrected)
+        yield ctx.finding(
+            "warning" if many >= 100 else "info",
+            f"{many} corrected host memory error(s)",
+            id="host.memory_corrected",
+            evidence=corrected,
+        )
     checks = [e for e in log.of("machine_check") if e.fields.get("severity", "") not in ("corrected", "recoverable", "info")]
     if checks:
         yield ctx.finding("warning", f"machine check logged{_times(checks)}", id="host.machine_check", evidence=checks)
     disks = log.of("filesystem.read_only", "nvme.timeout", "disk.io_error")
     if disks:
-        yield ctx.finding("error", f"storage error: {disks[0].text}{_times(disks)}", id="host.storage_error", evidence=disks, action="Check the disk (smartctl, nvme smart-log) and the file system.")
+        yield ctx.finding(
+            "error",
+            f"storage error: {disks[0].text}{_times(disks)}",
+            id="host.storage_error",
+            evidence=disks,
+            action="Check the disk (smartctl, nvme smart-log) and the file system.",
+        )
     iommu = log.of("iommu.fault")
     if iommu:
-        yield ctx.finding("warning", f"IOMMU fault{_times(iommu)}: a device touched memory it may not", id="host.iommu_fault", evidence=iommu, sop="SOP-SW", action="On bare metal try iommu=pt; with peer-to-peer traffic this breaks transfers.")
+        yield ctx.finding(
+            "warning",
+            f"IOMMU fault{_times(iommu)}: a device touched memory it may not",
+            id="host.iommu_fault",
+            evidence=iommu,
+            sop="SOP-SW",
+            action="On bare metal try iommu=pt; with peer-to-peer traffic this breaks transfers.",
+        )
 
 
 @rule(
@@ -247,16 +399,39 @@ def hardware(log: NodeEvents, ctx: Context) -> Iterator[Finding]:
     hint=_DMESG,
     sources=("Linux arch/x86/mm/fault.c: show_signal_msg",),
     action="Collect NCCL_DEBUG logs of all ranks and the library versions of each rank; no hardware action.",
+    also=("nccl.process_segfault",),
 )
 def segfault(log: NodeEvents, ctx: Context) -> Iterator[Finding]:
     """A process crashed inside libnccl, the CUDA libraries or a training process. A symptom, often after a peer died or with mixed builds."""
-    libraries = ("libnccl", "libcuda", "libcudart", "libnvidia", "libtorch", "libcudnn", "libmlx5", "libibverbs", "libucp", "libbkcl")
+    libraries = (
+        "libnccl",
+        "libcuda",
+        "libcudart",
+        "libnvidia",
+        "libtorch",
+        "libcudnn",
+        "libmlx5",
+        "libibverbs",
+        "libucp",
+        "libbkcl",
+    )
     for event in log.of("segfault"):
         library = event.fields.get("library", "")
         if library.startswith("libnccl"):
-            yield ctx.finding("warning", f"{event.fields.get('name', 'a process')} crashed inside {library}{_times([event])}", id="nccl.process_segfault", evidence=[event], causes=["a peer died or the communicator was torn down", "ranks with different NCCL builds"], sop="SOP-NCCL")
+            yield ctx.finding(
+                "warning",
+                f"{event.fields.get('name', 'a process')} crashed inside {library}{_times([event])}",
+                id="nccl.process_segfault",
+                evidence=[event],
+                causes=["a peer died or the communicator was torn down", "ranks with different NCCL builds"],
+                sop="SOP-NCCL",
+            )
         elif library.startswith(libraries) or event.fields.get("name", "").startswith(("python", "pt_", "nv", "vllm", "sglang")):
-            yield ctx.finding("info", f"{event.fields.get('name', 'a process')} crashed" + (f" inside {library}" if library else "") + _times([event]), evidence=[event])
+            yield ctx.finding(
+                "info",
+                f"{event.fields.get('name', 'a process')} crashed" + (f" inside {library}" if library else "") + _times([event]),
+                evidence=[event],
+            )
 
 
 @rule(
@@ -273,4 +448,6 @@ def unknown(log: NodeEvents, ctx: Context) -> Finding | None:
     events = log.of("unknown_fault", "nvrm.failure")
     if not events:
         return None
-    return ctx.finding("info", f"{_count(events)} driver line(s) look like faults and are not understood", evidence=events, confidence="low")
+    return ctx.finding(
+        "info", f"{_count(events)} driver line(s) look like faults and are not understood", evidence=events, confidence="low"
+    )

@@ -75,7 +75,11 @@ def remap_banks(gpu: Accelerator, ctx: Context) -> Finding | None:
         raise ctx.missing("bank remap availability histogram")
     none, low = gpu.remap_banks.get("none", 0), gpu.remap_banks.get("low", 0)
     if none:
-        return ctx.finding("warning", f"{none} bank(s) have no spare row left: the next bad row there cannot be remapped", evidence=[ctx.fact(gpu, "remap_banks")])
+        return ctx.finding(
+            "warning",
+            f"{none} bank(s) have no spare row left: the next bad row there cannot be remapped",
+            evidence=[ctx.fact(gpu, "remap_banks")],
+        )
     return ctx.finding("info", f"{low} bank(s) are low on spare rows", evidence=[ctx.fact(gpu, "remap_banks")]) if low else None
 
 
@@ -109,7 +113,11 @@ RETIRED_PAGES_LIMIT = 60
     family="memory",
     sop="SOP-MEM",
     hint=_ECC,
-    sources=("NVIDIA dynamic page retirement documentation (60 pages, memory)", "NVIDIA/DCGM 4.6.0 health watch (63)", "Azure/azurehpc-health-checks test data"),
+    sources=(
+        "NVIDIA dynamic page retirement documentation (60 pages, memory)",
+        "NVIDIA/DCGM 4.6.0 health watch (63)",
+        "Azure/azurehpc-health-checks test data",
+    ),
     action="Replace the GPU.",
 )
 def pages_limit(gpu: Accelerator, ctx: Context) -> Finding | None:
@@ -118,7 +126,11 @@ def pages_limit(gpu: Accelerator, ctx: Context) -> Finding | None:
     total = ctx.need(gpu, Accelerator.retired_pages_sbe) + ctx.need(gpu, Accelerator.retired_pages_dbe)
     if total < RETIRED_PAGES_LIMIT:
         return None
-    return ctx.finding("error", f"{total} retired pages (replace at {RETIRED_PAGES_LIMIT}, the card can hold 64)", disagreement="DCGM warns at 63, NVIDIA's policy replaces at 60.")
+    return ctx.finding(
+        "error",
+        f"{total} retired pages (replace at {RETIRED_PAGES_LIMIT}, the card can hold 64)",
+        disagreement="DCGM warns at 63, NVIDIA's policy replaces at 60.",
+    )
 
 
 def _counts(gpu: Accelerator, scope: str, ctx: Context) -> EccCounts:
@@ -148,14 +160,20 @@ def ecc_uncorrected(gpu: Accelerator, ctx: Context) -> Finding | None:
     Aggregate counts are the card's life: they are shown, but only volatile ones are judged.
     """
     counts = _counts(gpu, "volatile", ctx)
-    sram, dram, total = (ctx.known(counts, f) for f in (EccCounts.sram_uncorrected, EccCounts.dram_uncorrected, EccCounts.total_uncorrected))
+    sram, dram, total = (
+        ctx.known(counts, f) for f in (EccCounts.sram_uncorrected, EccCounts.dram_uncorrected, EccCounts.total_uncorrected)
+    )
     known = [n for n in (sram, dram, total) if n is not None]
     if not known:
         raise ctx.missing("uncorrected ECC counts")
     if not any(known):
         return None
     worst = "SRAM" if sram else "HBM" if dram else "memory"
-    cause = Cause("failing SRAM cell (replace on repetition)", "likely") if sram else Cause("HBM bit failure; row remapping mends it at the next reset", "likely", "remap pending / failure flags")
+    cause = (
+        Cause("failing SRAM cell (replace on repetition)", "likely")
+        if sram
+        else Cause("HBM bit failure; row remapping mends it at the next reset", "likely", "remap pending / failure flags")
+    )
     return ctx.finding("error", f"{max(known)} uncorrected {worst} ECC error(s) since driver load", causes=[cause])
 
 
@@ -172,7 +190,11 @@ def ecc_uncorrected(gpu: Accelerator, ctx: Context) -> Finding | None:
 def sram_threshold(gpu: Accelerator, ctx: Context) -> Finding | None:
     """The driver says that the SRAM uncorrectable threshold is exceeded."""
     _supported(gpu, "sram_threshold_exceeded", ctx)
-    return ctx.finding("critical", "SRAM uncorrectable error threshold exceeded") if ctx.need(gpu, Accelerator.sram_threshold_exceeded) else None
+    return (
+        ctx.finding("critical", "SRAM uncorrectable error threshold exceeded")
+        if ctx.need(gpu, Accelerator.sram_threshold_exceeded)
+        else None
+    )
 
 
 @rule(
@@ -187,7 +209,10 @@ def sram_threshold(gpu: Accelerator, ctx: Context) -> Finding | None:
 )
 def memory_repair(gpu: Accelerator, ctx: Context) -> Iterator[Finding]:
     """Flags of newer drivers: channel or TPC repair pending (reset), unrepairable memory (replace)."""
-    flags = [ctx.known(gpu, f) for f in (Accelerator.channel_repair_pending, Accelerator.tpc_repair_pending, Accelerator.unrepairable_memory)]
+    flags = [
+        ctx.known(gpu, f)
+        for f in (Accelerator.channel_repair_pending, Accelerator.tpc_repair_pending, Accelerator.unrepairable_memory)
+    ]
     if all(flag is None for flag in flags):
         if any(name in gpu.missing for name in ("channel_repair_pending", "unrepairable_memory")):
             raise ctx.skip("not supported")

@@ -63,7 +63,20 @@ def shm(job: NcclJob, ctx: Context) -> Finding | None:
             Cause("P2P refused: ACS, IOMMU, or a GPU model without it", "possible", "nvidia-smi topo -p2p r; lspci -vvv"),
         ]
     )
-    return ctx.finding("warning", f"{count} connections go through host memory ({', '.join(c.via for c in through_host)}), {peer} are peer to peer", evidence=[Evidence(f"via {c.via}: {c.count} connections", ctx.where(c) or f"{job.source}:{c.origin[''][1]}") for c in through_host], causes=causes, contradicts=[] if job.all_direct_p2p is None else [f"isAllDirectP2p {int(job.all_direct_p2p)}"] if job.all_direct_p2p else [])
+    return ctx.finding(
+        "warning",
+        f"{count} connections go through host memory ({', '.join(c.via for c in through_host)}), {peer} are peer to peer",
+        evidence=[
+            Evidence(f"via {c.via}: {c.count} connections", ctx.where(c) or f"{job.source}:{c.origin[''][1]}")
+            for c in through_host
+        ],
+        causes=causes,
+        contradicts=[]
+        if job.all_direct_p2p is None
+        else [f"isAllDirectP2p {int(job.all_direct_p2p)}"]
+        if job.all_direct_p2p
+        else [],
+    )
 
 
 @rule(
@@ -91,15 +104,27 @@ def socket(job: NcclJob, ctx: Context) -> Finding | None:
         return None
     disabled = job.environment.get("NCCL_IB_DISABLE") == "1" or job.environment.get("NCCL_NET", "").lower() == "socket"
     no_rdma = bool(ctx.case.snapshots) and all(s.rdma == [] for s in ctx.case.snapshots)
-    causes = [Cause("NCCL_IB_DISABLE=1 or NCCL_NET=Socket is set", "likely")] if disabled else [
-        Cause("HCA not visible in the container (/dev/infiniband, libibverbs)", "likely", "ibv_devinfo inside the container"),
-        Cause("NCCL_IB_HCA names another device, or ports are down", "possible", "ibstat"),
-    ]
+    causes = (
+        [Cause("NCCL_IB_DISABLE=1 or NCCL_NET=Socket is set", "likely")]
+        if disabled
+        else [
+            Cause("HCA not visible in the container (/dev/infiniband, libibverbs)", "likely", "ibv_devinfo inside the container"),
+            Cause("NCCL_IB_HCA names another device, or ports are down", "possible", "ibstat"),
+        ]
+    )
     severity = "info" if many is None or no_rdma else "warning"
     evidence = [Evidence(f"network {name}: {count} rank(s)", ctx.where(job, "networks")) for name, count in job.networks.items()]
     if job.ib_devices == []:
         evidence.append(Evidence("NET/IB : No device found", ctx.where(job, "ib_devices")))
-    return ctx.finding(severity, "NCCL uses TCP sockets between nodes" if many else "NCCL uses TCP sockets; harmless if the job has one node, which the log does not tell", evidence=evidence, causes=causes, confidence="high" if many else "low")
+    return ctx.finding(
+        severity,
+        "NCCL uses TCP sockets between nodes"
+        if many
+        else "NCCL uses TCP sockets; harmless if the job has one node, which the log does not tell",
+        evidence=evidence,
+        causes=causes,
+        confidence="high" if many else "low",
+    )
 
 
 @rule(
@@ -125,10 +150,20 @@ def gdr(job: NcclJob, ctx: Context) -> Finding | None:
         return None
     said = [f"{hca}: {word}" for hca, word in job.gdr.items() if word == "disabled"]
     causes = [
-        Cause("nvidia-peermem not loaded, or not bound to the running OFED", "likely", "lsmod | grep peermem; ib_write_bw --use_cuda"),
+        Cause(
+            "nvidia-peermem not loaded, or not bound to the running OFED",
+            "likely",
+            "lsmod | grep peermem; ib_write_bw --use_cuda",
+        ),
         Cause("GPU and NIC too far apart for NCCL_NET_GDR_LEVEL", "possible", "nvidia-smi topo -m"),
     ]
-    return ctx.finding("warning", f"{count} network connections without GPUDirect RDMA, {direct} with it", evidence=[Evidence(f"via {c.via}: {c.count} connections", f"{job.source}:{c.origin[''][1]}") for c in staged] + [Evidence(f"GPU Direct RDMA {text}", ctx.where(job, "gdr")) for text in said], causes=causes)
+    return ctx.finding(
+        "warning",
+        f"{count} network connections without GPUDirect RDMA, {direct} with it",
+        evidence=[Evidence(f"via {c.via}: {c.count} connections", f"{job.source}:{c.origin[''][1]}") for c in staged]
+        + [Evidence(f"GPU Direct RDMA {text}", ctx.where(job, "gdr")) for text in said],
+        causes=causes,
+    )
 
 
 @rule(
@@ -140,17 +175,39 @@ def gdr(job: NcclJob, ctx: Context) -> Finding | None:
     hint=_DEBUG,
     sources=(f"{_DOC}: environment variables (debug-only ones)", "NVIDIA/nccl#2428"),
     action="Unset what was set for a test long ago.",
+    also=(
+        "nccl.env.ignore_mismatch",
+        "nccl.env.transport_off",
+    ),
 )
 def env(job: NcclJob, ctx: Context) -> Iterator[Finding]:
     """Variables in force that hide errors or turn off transports. A test setting that stayed is a common cause of a slow job."""
-    hides = [n for n in job.environment if n.startswith("NCCL_IGNORE_") and n.endswith("_MISMATCH") and job.environment[n] not in ("0", "")]
+    hides = [
+        n
+        for n in job.environment
+        if n.startswith("NCCL_IGNORE_") and n.endswith("_MISMATCH") and job.environment[n] not in ("0", "")
+    ]
     for name in hides:
-        yield ctx.finding("warning", f"{name}={job.environment[name]} hides a disagreement between ranks: they can hang without a message", id="nccl.env.ignore_mismatch", evidence=[Evidence(f"{name} set to {job.environment[name]}", ctx.where(job, f"environment/{name}"))])
-    off = [n for n in ("NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE", "NCCL_IB_DISABLE", "NCCL_NVLS_ENABLE", "NCCL_COLLNET_ENABLE") if n in job.environment]
+        yield ctx.finding(
+            "warning",
+            f"{name}={job.environment[name]} hides a disagreement between ranks: they can hang without a message",
+            id="nccl.env.ignore_mismatch",
+            evidence=[Evidence(f"{name} set to {job.environment[name]}", ctx.where(job, f"environment/{name}"))],
+        )
+    off = [
+        n
+        for n in ("NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE", "NCCL_IB_DISABLE", "NCCL_NVLS_ENABLE", "NCCL_COLLNET_ENABLE")
+        if n in job.environment
+    ]
     for name in off:
         value = job.environment[name]
         if value == ("1" if name.endswith("DISABLE") else "never"):
-            yield ctx.finding("info", f"{name}={value} turns a transport off", id="nccl.env.transport_off", evidence=[Evidence(f"{name} set to {value}", ctx.where(job, f"environment/{name}"))])
+            yield ctx.finding(
+                "info",
+                f"{name}={value} turns a transport off",
+                id="nccl.env.transport_off",
+                evidence=[Evidence(f"{name} set to {value}", ctx.where(job, f"environment/{name}"))],
+            )
 
 
 @rule(
@@ -167,7 +224,13 @@ def versions(job: NcclJob, ctx: Context) -> Finding | None:
     """Ranks of one log print different NCCL versions."""
     if not job.versions:
         raise ctx.missing("NCCL version line")
-    return ctx.finding("error", f"several NCCL versions in one job: {', '.join(sorted(job.versions))}", evidence=[ctx.fact(job, "versions")]) if len(job.versions) > 1 else None
+    return (
+        ctx.finding(
+            "error", f"several NCCL versions in one job: {', '.join(sorted(job.versions))}", evidence=[ctx.fact(job, "versions")]
+        )
+        if len(job.versions) > 1
+        else None
+    )
 
 
 _COMPLETION = {
@@ -198,7 +261,14 @@ def completion(job: NcclJob, ctx: Context) -> Iterator[Finding]:
     for code, events in by_code.items():
         text, causes, source = _COMPLETION.get(code, (f"status {code}", [], ""))
         severity = "warning" if code == "5" else "error"
-        yield ctx.finding(severity, f"RDMA completion status {code}: {text} ({sum(e.count for e in events)} times)", id=f"nccl.net.ib.completion_error_{code}", evidence=events, causes=causes, sources=[source] if source else [])
+        yield ctx.finding(
+            severity,
+            f"RDMA completion status {code}: {text} ({sum(e.count for e in events)} times)",
+            id=f"nccl.net.ib.completion_error_{code}",
+            evidence=events,
+            causes=causes,
+            sources=[source] if source else [],
+        )
 
 
 _WARNINGS: dict[str, tuple[str, str, str, list[Cause | str], str]] = {
@@ -225,6 +295,22 @@ _WARNINGS: dict[str, tuple[str, str, str, list[Cause | str], str]] = {
     sop="SOP-NCCL",
     hint="NCCL_DEBUG=WARN",
     sources=("NVIDIA/nccl src/misc, src/transport", "research: failure modes 42-47"),
+    also=(
+        "container.shm_too_small",
+        "nccl.cuda_error",
+        "nccl.duplicate_gpu",
+        "nccl.init_failed",
+        "nccl.mismatch",
+        "nccl.net.device_open_failed",
+        "nccl.net.ib.async_event",
+        "nccl.net.ib.reg_mr_failed",
+        "nccl.net.ib.verbs_failed",
+        "nccl.net.no_interface",
+        "nccl.peer_gone",
+        "nccl.ras_port_in_use",
+        "nccl.timeout",
+        "nccl.warn",
+    ),
 )
 def warnings(job: NcclJob, ctx: Context) -> Iterator[Finding]:
     """NCCL WARN lines with a known meaning, by kind; others are shown as they are, as information."""
@@ -236,7 +322,14 @@ def warnings(job: NcclJob, ctx: Context) -> Iterator[Finding]:
             yield ctx.finding(severity, f"{what}{where}", id=id, evidence=events, causes=causes, action=action)
     failed = _events(job, ctx, "nccl.init_failed")
     if failed:
-        yield ctx.finding("error", f"NCCL initialisation failed with code {failed[0].code}", id="nccl.init_failed", evidence=failed[:4], causes=["see the warning just before it"], action="The first warning of the rank tells why.")
+        yield ctx.finding(
+            "error",
+            f"NCCL initialisation failed with code {failed[0].code}",
+            id="nccl.init_failed",
+            evidence=failed[:4],
+            causes=["see the warning just before it"],
+            action="The first warning of the rank tells why.",
+        )
     other = _events(job, ctx, "nccl.warn", "nccl.ras")
     if other:
         yield ctx.finding("info", f"{len(other)} further NCCL warning(s)", id="nccl.warn", evidence=other, action="Read them.")

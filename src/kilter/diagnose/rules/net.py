@@ -19,7 +19,9 @@ def _statistics(interface: NetInterface, ctx: Context) -> dict[str, int]:
 
 
 def _line(ctx: Context, interface: NetInterface, name: str) -> Evidence:
-    return Evidence(f"{name} = {interface.statistics[name]}", ctx.where(interface, f"statistics/{name}") or ctx.where(interface, "statistics"))
+    return Evidence(
+        f"{name} = {interface.statistics[name]}", ctx.where(interface, f"statistics/{name}") or ctx.where(interface, "statistics")
+    )
 
 
 @rule(
@@ -41,7 +43,16 @@ def discards(interface: NetInterface, ctx: Context) -> Finding | None:
     if drops == 0 or (packets and drops / packets < 1e-4):
         return None
     share = f" ({drops / packets:.1%} of what arrived)" if packets else ""
-    return ctx.finding("warning", f"{drops} packets dropped at the port{share}", evidence=[_line(ctx, interface, n) for n in ("rx_discards_phy", "rx_packets_phy") if n in statistics], causes=[Cause("slow receiver: CPU, PCIe or IOMMU of this host", "likely", "rx_out_of_buffer grows too"), Cause("lossy class without PFC", "possible", "rx_prio*_discards")], missing=["a second reading: totals have no rate"])
+    return ctx.finding(
+        "warning",
+        f"{drops} packets dropped at the port{share}",
+        evidence=[_line(ctx, interface, n) for n in ("rx_discards_phy", "rx_packets_phy") if n in statistics],
+        causes=[
+            Cause("slow receiver: CPU, PCIe or IOMMU of this host", "likely", "rx_out_of_buffer grows too"),
+            Cause("lossy class without PFC", "possible", "rx_prio*_discards"),
+        ],
+        missing=["a second reading: totals have no rate"],
+    )
 
 
 @rule(
@@ -63,7 +74,12 @@ def out_of_buffer(interface: NetInterface, ctx: Context) -> Finding | None:
     packets = max(statistics.get("rx_packets", 0), statistics.get("rx_packets_phy", 0))
     if statistics[name] == 0 or (packets and statistics[name] / packets < 1e-4):
         return None
-    return ctx.finding("warning", f"{statistics[name]} packets found no receive buffer", evidence=[_line(ctx, interface, name)], missing=["a second reading: totals have no rate"])
+    return ctx.finding(
+        "warning",
+        f"{statistics[name]} packets found no receive buffer",
+        evidence=[_line(ctx, interface, name)],
+        missing=["a second reading: totals have no rate"],
+    )
 
 
 @rule(
@@ -86,7 +102,13 @@ def pause(interface: NetInterface, ctx: Context) -> Finding | None:
     if sent < 1000 or (packets and sent / packets < 1e-5):
         return None
     names = [n for n in ("tx_pause_ctrl_phy", "tx_global_pause", "tx_global_pause_duration") if n in statistics]
-    return ctx.finding("warning", f"{sent} global pause frames sent: the receiver cannot keep up", evidence=[_line(ctx, interface, n) for n in names], causes=["slow receiver: CPU, PCIe, IOMMU or NUMA placement"], missing=["a second reading: totals have no rate"])
+    return ctx.finding(
+        "warning",
+        f"{sent} global pause frames sent: the receiver cannot keep up",
+        evidence=[_line(ctx, interface, n) for n in names],
+        causes=["slow receiver: CPU, PCIe, IOMMU or NUMA placement"],
+        missing=["a second reading: totals have no rate"],
+    )
 
 
 @rule(
@@ -98,6 +120,7 @@ def pause(interface: NetInterface, ctx: Context) -> Finding | None:
     hint=_ETHTOOL,
     sources=("AWS ENA driver documentation: *_allowance_exceeded",),
     action="Read twice; if it grows, use a larger instance, EFA, or spread the traffic.",
+    also=("net.aws.*",),
 )
 def allowance(interface: NetInterface, ctx: Context) -> Iterator[Finding]:
     """AWS shaped or dropped traffic of this instance at some time. A total since the interface came up, and no NIC fault."""
@@ -107,7 +130,13 @@ def allowance(interface: NetInterface, ctx: Context) -> Iterator[Finding]:
         raise ctx.skip("no ENA interface")
     for name in names:
         if statistics[name]:
-            yield ctx.finding("warning", f"{name.removesuffix('_allowance_exceeded').replace('_', ' ')} allowance exceeded {statistics[name]} times since the interface came up", id=f"net.aws.{name}", evidence=[_line(ctx, interface, name)], missing=["a second reading: totals have no rate"])
+            yield ctx.finding(
+                "warning",
+                f"{name.removesuffix('_allowance_exceeded').replace('_', ' ')} allowance exceeded {statistics[name]} times since the interface came up",
+                id=f"net.aws.{name}",
+                evidence=[_line(ctx, interface, name)],
+                missing=["a second reading: totals have no rate"],
+            )
 
 
 @rule(
@@ -128,4 +157,14 @@ def link_errors(interface: NetInterface, ctx: Context) -> Finding | None:
     if not present:
         raise ctx.skip("driver has no such counter")
     high = [n for n in present if statistics[n] >= limits[n]]
-    return ctx.finding("warning", "errors of the physical link: " + ", ".join(f"{n} {statistics[n]}" for n in high), evidence=[_line(ctx, interface, n) for n in high], missing=["a second reading: totals have no rate"], confidence="medium") if high else None
+    return (
+        ctx.finding(
+            "warning",
+            "errors of the physical link: " + ", ".join(f"{n} {statistics[n]}" for n in high),
+            evidence=[_line(ctx, interface, n) for n in high],
+            missing=["a second reading: totals have no rate"],
+            confidence="medium",
+        )
+        if high
+        else None
+    )

@@ -60,7 +60,11 @@ def all_inactive(gpu: Accelerator, ctx: Context) -> Finding | None:
         "critical",
         f"all NVLinks are inactive ({expected.count} expected on {gpu.name})",
         causes=[
-            Cause("Fabric Manager not running or not in step with the driver", "likely", "all GPUs of the node; systemctl status nvidia-fabricmanager"),
+            Cause(
+                "Fabric Manager not running or not in step with the driver",
+                "likely",
+                "all GPUs of the node; systemctl status nvidia-fabricmanager",
+            ),
             Cause("this GPU was not brought into the fabric", "possible", "only this GPU; nvidia-smi -q Fabric State"),
         ],
         next_test="systemctl status nvidia-fabricmanager; nvidia-smi -q | grep -A4 Fabric",
@@ -102,7 +106,10 @@ def some_inactive(gpu: Accelerator, ctx: Context) -> Finding | None:
         "error",
         f"{active} {who} NVLinks are active" + (f"; down: link {', '.join(str(link.id) for link in down)}" if down else ""),
         evidence=[ctx.fact(gpu, "name"), Evidence(f"{active} active links", ctx.where(gpu, "nvlinks"))],
-        causes=[Cause("signal integrity of that link, or its far end", "likely", "the same link at the peer or switch port"), Cause("GPU or switch port dead", "possible", "XID 74, SXid")],
+        causes=[
+            Cause("signal integrity of that link, or its far end", "likely", "the same link at the peer or switch port"),
+            Cause("GPU or switch port dead", "possible", "XID 74, SXid"),
+        ],
         confidence="high" if down or peers else "medium",
     )
 
@@ -126,7 +133,14 @@ def link_errors(gpu: Accelerator, ctx: Context) -> Finding | None:
     recovered = [link for link in counted if link.recovery_errors]
     if recovered:
         total = sum(link.recovery_errors or 0 for link in recovered)
-        return ctx.finding("warning", f"{total} NVLink recoveries on link {', '.join(str(link.id) for link in recovered)}: the link went down and came back", reads=False, evidence=[Evidence(f"link {link.id}: recovery errors = {link.recovery_errors}", ctx.where(link)) for link in recovered])
+        return ctx.finding(
+            "warning",
+            f"{total} NVLink recoveries on link {', '.join(str(link.id) for link in recovered)}: the link went down and came back",
+            reads=False,
+            evidence=[
+                Evidence(f"link {link.id}: recovery errors = {link.recovery_errors}", ctx.where(link)) for link in recovered
+            ],
+        )
     return None
 
 
@@ -139,6 +153,12 @@ def link_errors(gpu: Accelerator, ctx: Context) -> Finding | None:
     hint="nvidia-smi -q (Fabric)",
     sources=("NVIDIA/NVSentinel#883", "Azure/azhpc-images#506", "nvidia-ml-py nvmlGpuFabricState_t"),
     action="Check Fabric Manager (and IMEX on rack-scale systems): running, same version as the driver. Then reset the GPUs.",
+    also=(
+        "fabric.clique_id_zero",
+        "fabric.health",
+        "fabric.state_in_progress",
+        "fabric.status_not_success",
+    ),
 )
 def fabric_state(gpu: Accelerator, ctx: Context) -> Iterator[Finding]:
     """Registration with the fabric: Completed and Success is healthy. In Progress that stays means no Fabric Manager; Completed with
@@ -154,18 +174,37 @@ def fabric_state(gpu: Accelerator, ctx: Context) -> Iterator[Finding]:
             "error",
             f"fabric registration is {state}: CUDA initialisation fails until it completes",
             id="fabric.state_in_progress",
-            causes=[Cause("Fabric Manager is not running", "likely", "systemctl is-active nvidia-fabricmanager"), Cause("read within seconds of boot", "possible", "read again")],
+            causes=[
+                Cause("Fabric Manager is not running", "likely", "systemctl is-active nvidia-fabricmanager"),
+                Cause("read within seconds of boot", "possible", "read again"),
+            ],
         )
     elif state.lower() != "completed":
         yield ctx.finding("error", f"fabric state is {state!r}", id="fabric.state_in_progress", confidence="medium")
     elif status is not None and status.lower() != "success":
         clique = ctx.known(gpu, Accelerator.fabric_clique_id)
-        yield ctx.finding("error", f"fabric registration completed with status {status!r}: no usable NVLink domain", id="fabric.status_not_success")
+        yield ctx.finding(
+            "error",
+            f"fabric registration completed with status {status!r}: no usable NVLink domain",
+            id="fabric.status_not_success",
+        )
         if clique == 0:
-            yield ctx.finding("info", "clique id is 0 together with a failed status: the GPU is in no partition", id="fabric.clique_id_zero")
-    bad = {k: v for k, v in gpu.fabric_health.items() if v.lower() not in ("healthy", "full", "no", "false", "none", "not supported", "yes" if k.startswith("partition") else "")}
+            yield ctx.finding(
+                "info", "clique id is 0 together with a failed status: the GPU is in no partition", id="fabric.clique_id_zero"
+            )
+    bad = {
+        k: v
+        for k, v in gpu.fabric_health.items()
+        if v.lower()
+        not in ("healthy", "full", "no", "false", "none", "not supported", "yes" if k.startswith("partition") else "")
+    }
     if bad:
-        yield ctx.finding("warning", "fabric health: " + ", ".join(f"{k.replace('_', ' ')} = {v}" for k, v in sorted(bad.items())), id="fabric.health", evidence=[ctx.fact(gpu, "fabric_health")])
+        yield ctx.finding(
+            "warning",
+            "fabric health: " + ", ".join(f"{k.replace('_', ' ')} = {v}" for k, v in sorted(bad.items())),
+            id="fabric.health",
+            evidence=[ctx.fact(gpu, "fabric_health")],
+        )
 
 
 @rule(
@@ -185,7 +224,9 @@ def manager_version(snapshot: Snapshot, ctx: Context) -> Finding | None:
         raise ctx.missing("Fabric Manager version") if needs_fabric_manager(snapshot) else ctx.skip("no NVSwitch")
     version = ctx.need(service, Service.version)
     driver = ctx.need(snapshot.software, Software.driver_version)
-    return None if version == driver else ctx.finding("critical", f"Fabric Manager {version}, driver {driver}: they must be equal")
+    return (
+        None if version == driver else ctx.finding("critical", f"Fabric Manager {version}, driver {driver}: they must be equal")
+    )
 
 
 def needs_fabric_manager(snapshot: Snapshot) -> bool:
@@ -212,7 +253,11 @@ def manager_down(snapshot: Snapshot, ctx: Context) -> Finding | None:
         raise ctx.skip("no NVSwitch")
     if service is None or service.state is None:
         raise ctx.missing("state of Fabric Manager")
-    return None if ctx.need(service, Service.state) == "active" else ctx.finding("critical", f"Fabric Manager is {service.state} on a node with NVSwitches")
+    return (
+        None
+        if ctx.need(service, Service.state) == "active"
+        else ctx.finding("critical", f"Fabric Manager is {service.state} on a node with NVSwitches")
+    )
 
 
 @rule(
@@ -224,6 +269,7 @@ def manager_down(snapshot: Snapshot, ctx: Context) -> Finding | None:
     hint="/var/log/fabricmanager.log",
     sources=("NVIDIA Fabric Manager guide",),
     action="Read the log around this line; compare its version with the driver's.",
+    also=("fabric.manager_version_mismatch",),
 )
 def manager_log(log: NodeEvents, ctx: Context) -> Iterator[Finding]:
     """Errors that Fabric Manager logs and that are no SXid. "Nothing to do" on a node without NVSwitch is none."""
@@ -231,4 +277,9 @@ def manager_log(log: NodeEvents, ctx: Context) -> Iterator[Finding]:
         yield ctx.finding("critical", event.text, id="fabric.manager_version_mismatch", evidence=[event])
     errors = log.of("fabric_manager.error")
     if errors:
-        yield ctx.finding("warning", f"Fabric Manager logged: {errors[0].text}" + (f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""), evidence=errors, confidence="medium")
+        yield ctx.finding(
+            "warning",
+            f"Fabric Manager logged: {errors[0].text}" + (f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""),
+            evidence=errors,
+            confidence="medium",
+        )

@@ -55,7 +55,10 @@ def gpu_link_speed(gpu: Accelerator, ctx: Context) -> Finding | None:
         "error",
         f"PCIe Gen{worst} under load, Gen{best} possible",
         evidence=[ctx.fact(busy[0], "link_generation"), ctx.fact(busy[0], "utilization_percent")],
-        causes=[Cause("bad contact, riser or retimer", "likely", "AER counts, other slot"), Cause("link speed limited in firmware or by the driver", "possible", "same on all GPUs of this model")],
+        causes=[
+            Cause("bad contact, riser or retimer", "likely", "AER counts, other slot"),
+            Cause("link speed limited in firmware or by the driver", "possible", "same on all GPUs of this model"),
+        ],
     )
 
 
@@ -82,7 +85,13 @@ def gpu_link_width(gpu: Accelerator, ctx: Context) -> Finding | None:
     if any(width >= best for width, _ in widths):
         return None
     width, reading = widths[0]
-    siblings = [r.link_width for a in ctx.snapshot.accelerators or [] if a is not gpu and a.name == gpu.name for r in a.readings if r.link_width]
+    siblings = [
+        r.link_width
+        for a in ctx.snapshot.accelerators or []
+        if a is not gpu and a.name == gpu.name
+        for r in a.readings
+        if r.link_width
+    ]
     pci = ctx.snapshot.pci or {}
     device = pci.get(gpu.pci_address or "")
     port = pci.get(device.parent or "") if device is not None else None
@@ -119,7 +128,11 @@ def gpu_link_capped(gpu: Accelerator, ctx: Context) -> Finding | None:
     """The GPU could run a newer generation than the slot offers. A property of the platform, not a fault."""
     device = ctx.need(gpu, Accelerator.link_generation_device_max)
     best = ctx.need(gpu, Accelerator.link_generation_max)
-    return ctx.finding("info", f"GPU can do PCIe Gen{device}, this slot offers Gen{best}", confidence="high") if best < device else None
+    return (
+        ctx.finding("info", f"GPU can do PCIe Gen{device}, this slot offers Gen{best}", confidence="high")
+        if best < device
+        else None
+    )
 
 
 @rule(
@@ -210,7 +223,10 @@ def config_space(device: PciDevice, ctx: Context) -> Finding | None:
     if main is not None and main is not device and main.config_readable is False:
         raise ctx.skip("another function of a device that is already reported")
     severity = "critical" if _interesting(device) or device.is_bridge else "warning"
-    return ctx.finding(severity, f"{device.description or device.class_name or 'PCI function'} no longer answers: configuration space reads all ones")
+    return ctx.finding(
+        severity,
+        f"{device.description or device.class_name or 'PCI function'} no longer answers: configuration space reads all ones",
+    )
 
 
 @rule(
@@ -222,6 +238,7 @@ def config_space(device: PciDevice, ctx: Context) -> Finding | None:
     hint="grep -r . /sys/bus/pci/devices/*/aer_dev_*",
     sources=("Linux Documentation/ABI/testing/sysfs-bus-pci-devices-aer", "knowledge: aer.yaml"),
     action="Look at both ends of the link: the device that reports is the one that noticed, not always the one at fault.",
+    also=("pcie.aer_corrected_rate",),
 )
 def aer_counts(device: PciDevice, ctx: Context) -> Iterator[Finding]:
     """AER counters since boot: uncorrectable errors, or corrected ones at a rate that tells of a bad link.
@@ -230,7 +247,11 @@ def aer_counts(device: PciDevice, ctx: Context) -> Iterator[Finding]:
     """
     if not device.aer_counts:
         raise ctx.missing("AER counters") if _interesting(device) else ctx.skip("no AER counters")
-    bad = {k: v for k, v in device.aer_counts.items() if v and not k.startswith("correctable/") and "TOTAL" not in k and not k.endswith("/UnsupReq")}
+    bad = {
+        k: v
+        for k, v in device.aer_counts.items()
+        if v and not k.startswith("correctable/") and "TOTAL" not in k and not k.endswith("/UnsupReq")
+    }
     if bad:
         fatal = any(k.startswith("fatal/") for k in bad)
         names = ", ".join(f"{k.split('/')[1]} x{v}" for k, v in sorted(bad.items()))
@@ -241,12 +262,21 @@ def aer_counts(device: PciDevice, ctx: Context) -> Iterator[Finding]:
             evidence=[Evidence(f"{k} = {v}", ctx.where(device, "aer_counts")) for k, v in sorted(bad.items())],
             causes=[Cause(f"{h.name}: {h.cause}") for h in hints[:3]],
         )
-    corrected = sum(v for k, v in device.aer_counts.items() if k.startswith("correctable/") and "TOTAL" not in k and not k.endswith("/NonFatalErr"))
+    corrected = sum(
+        v
+        for k, v in device.aer_counts.items()
+        if k.startswith("correctable/") and "TOTAL" not in k and not k.endswith("/NonFatalErr")
+    )
     uptime = ctx.snapshot.host.uptime_s
     if corrected and uptime:
         rate = corrected / max(uptime / 60, 1.0)
         if rate > 1.0:
-            yield ctx.finding("warning", f"{rate:.1f} corrected PCIe errors a minute since boot: signal integrity", id="pcie.aer_corrected_rate", evidence=[Evidence(f"{corrected} corrected errors", ctx.where(device, "aer_counts"))])
+            yield ctx.finding(
+                "warning",
+                f"{rate:.1f} corrected PCIe errors a minute since boot: signal integrity",
+                id="pcie.aer_corrected_rate",
+                evidence=[Evidence(f"{corrected} corrected errors", ctx.where(device, "aer_counts"))],
+            )
 
 
 def _chain(snapshot: Snapshot, address: str) -> list[PciDevice]:
@@ -267,8 +297,13 @@ def _chain(snapshot: Snapshot, address: str) -> list[PciDevice]:
     family="pcie",
     sop="SOP-SW",
     hint=_LSPCI,
-    sources=("NVIDIA NCCL documentation, troubleshooting: PCI Access Control Services", "NVIDIA/nccl#2079, #304, #949, #928", "PCI Express Base Specification: ACS P2P Request/Completion Redirect"),
+    sources=(
+        "NVIDIA NCCL documentation, troubleshooting: PCI Access Control Services",
+        "NVIDIA/nccl#2079, #304, #949, #928",
+        "PCI Express Base Specification: ACS P2P Request/Completion Redirect",
+    ),
     action="On bare metal: turn ACS redirect off on the bridges of the path (firmware, or setpci at boot). In VMs it isolates tenants: use ATS instead.",
+    also=("pcie.acs_off_path",),
 )
 def acs(snapshot: Snapshot, ctx: Context) -> Iterator[Finding]:
     """ACS request or completion redirect on a switch port between a GPU and its peer sends peer-to-peer traffic up through the root complex.
@@ -294,7 +329,9 @@ def acs(snapshot: Snapshot, ctx: Context) -> Iterator[Finding]:
             above_gpu, above_peer = chains[gpu.address], chains[peer.address]
             shared = {b.address for b in above_gpu} & {b.address for b in above_peer}
             # Ports between an end and the common bridge; for ends on different root ports the whole chains, when both are in one domain.
-            if not shared and not (above_gpu and above_peer and gpu.numa_node == peer.numa_node and gpu.numa_node not in (None, -1)):
+            if not shared and not (
+                above_gpu and above_peer and gpu.numa_node == peer.numa_node and gpu.numa_node not in (None, -1)
+            ):
                 continue
             for bridge in (b for chain in (above_gpu, above_peer) for b in chain if b.address not in shared):
                 if bridge.address in redirecting:
@@ -305,8 +342,17 @@ def acs(snapshot: Snapshot, ctx: Context) -> Iterator[Finding]:
         yield ctx.finding(
             "warning",
             f"ACS redirect is on at {len(on_path)} bridge(s) between GPUs and their peers: peer-to-peer traffic goes through the root complex",
-            evidence=[Evidence(f"{a} {pci[a].description or ''} ACSCtl: {' '.join(b + '+' for b in pci[a].acs_enabled or [])}", ctx.where(pci[a], "acs_enabled")) for a in sorted(on_path)],
-            causes=[Cause("firmware or IOMMU turned ACS on", "likely", "kernel boot line, BIOS setting"), Cause("a hypervisor needs it to isolate VMs", "possible", "virtualisation on this host")],
+            evidence=[
+                Evidence(
+                    f"{a} {pci[a].description or ''} ACSCtl: {' '.join(b + '+' for b in pci[a].acs_enabled or [])}",
+                    ctx.where(pci[a], "acs_enabled"),
+                )
+                for a in sorted(on_path)
+            ],
+            causes=[
+                Cause("firmware or IOMMU turned ACS on", "likely", "kernel boot line, BIOS setting"),
+                Cause("a hypervisor needs it to isolate VMs", "possible", "virtualisation on this host"),
+            ],
             confidence="high" if inside_switch else "medium",
             next_test=f"NCCL_NET_GDR_LEVEL=0 or NCCL_P2P_DISABLE=1 as a test only; then ACS off and p2pBandwidthLatencyTest between {', '.join(names[:4])}",
         )
@@ -316,7 +362,10 @@ def acs(snapshot: Snapshot, ctx: Context) -> Iterator[Finding]:
             "info",
             f"ACS redirect is on at {len(off_path)} bridge(s) that are not between a GPU and a GPU or NIC: harmless",
             id="pcie.acs_off_path",
-            evidence=[Evidence(f"{a} ACSCtl: {' '.join(b + '+' for b in pci[a].acs_enabled or [])}", ctx.where(pci[a], "acs_enabled")) for a in off_path[:6]],
+            evidence=[
+                Evidence(f"{a} ACSCtl: {' '.join(b + '+' for b in pci[a].acs_enabled or [])}", ctx.where(pci[a], "acs_enabled"))
+                for a in off_path[:6]
+            ],
             action="Nothing.",
         )
 
@@ -328,7 +377,10 @@ def acs(snapshot: Snapshot, ctx: Context) -> Iterator[Finding]:
     family="pcie",
     sop="SOP-SW",
     hint=_LSPCI,
-    sources=("Linux Documentation/admin-guide/kernel-parameters.txt: pci=pcie_bus_perf", "PCI Express Base Specification: Max_Payload_Size"),
+    sources=(
+        "Linux Documentation/admin-guide/kernel-parameters.txt: pci=pcie_bus_perf",
+        "PCI Express Base Specification: Max_Payload_Size",
+    ),
     action="Set the same payload size in firmware, or boot with pci=pcie_bus_perf; a device above its port's size risks malformed TLPs.",
 )
 def payload(device: PciDevice, ctx: Context) -> Finding | None:

@@ -13,7 +13,14 @@ from kilter.facts.network import NetInterface, RdmaDevice, RdmaPort
 Pair = tuple[RdmaDevice, RdmaPort]
 _IBSTAT = "ibstat, or grep -r . /sys/class/infiniband"
 #: IBTA counters that stop at their largest value (PMA PortCounters); 8-bit ones stop at 255, 4-bit ones at 15.
-SATURATES = {"link_downed": 255, "link_error_recovery": 255, "symbol_error": 65535, "port_rcv_errors": 65535, "port_xmit_discards": 65535, "VL15_dropped": 65535}
+SATURATES = {
+    "link_downed": 255,
+    "link_error_recovery": 255,
+    "symbol_error": 65535,
+    "port_rcv_errors": 65535,
+    "port_xmit_discards": 65535,
+    "VL15_dropped": 65535,
+}
 #: Default rate in Gbit/s of the adapter family's fastest port (product briefs of ConnectX-4 to -8); the board can be a slower one.
 _FAMILY_GBPS = {"MT4115": 100, "MT4119": 100, "MT4123": 200, "MT4129": 400, "MT4131": 800}
 
@@ -24,13 +31,17 @@ def _siblings(snapshot: Snapshot, port: RdmaPort, device: RdmaDevice) -> list[Pa
         (d, p)
         for d in snapshot.rdma or []
         for p in d.ports
-        if p is not port and p.link_layer == port.link_layer and (d.hca_type == device.hca_type or None in (d.hca_type, device.hca_type))
+        if p is not port
+        and p.link_layer == port.link_layer
+        and (d.hca_type == device.hca_type or None in (d.hca_type, device.hca_type))
     ]
 
 
 def _netdev(snapshot: Snapshot, device: RdmaDevice, port: RdmaPort) -> NetInterface | None:
     for interface in snapshot.nics or []:
-        if (port.netdev and interface.name == port.netdev) or (device.pci_address and interface.pci_address == device.pci_address):
+        if (port.netdev and interface.name == port.netdev) or (
+            device.pci_address and interface.pci_address == device.pci_address
+        ):
             return interface
     return None
 
@@ -57,7 +68,15 @@ def port_down(pair: Pair, ctx: Context) -> Finding | None:
     if physical in ("Disabled", "Sleep"):
         return ctx.finding("info", f"port is down ({physical})")
     if len(up) >= max(1, len(others) / 2):
-        return ctx.finding("error", f"port is down ({physical or 'physical state unknown'}) while {len(up)} of {len(others)} siblings are up", causes=[Cause("cable or transceiver", "likely", "link light, ethtool -m"), Cause("switch port shut down", "possible", "switch"), Cause("port never meant to be used", "possible", "same port on the other nodes")])
+        return ctx.finding(
+            "error",
+            f"port is down ({physical or 'physical state unknown'}) while {len(up)} of {len(others)} siblings are up",
+            causes=[
+                Cause("cable or transceiver", "likely", "link light, ethtool -m"),
+                Cause("switch port shut down", "possible", "switch"),
+                Cause("port never meant to be used", "possible", "same port on the other nodes"),
+            ],
+        )
     return ctx.finding("info", f"port is down ({physical or 'physical state unknown'})")
 
 
@@ -82,7 +101,14 @@ def stuck_init(pair: Pair, ctx: Context) -> Finding | None:
         raise ctx.skip("Ethernet ports need no subnet manager")
     if physical not in (None, "LinkUp"):
         return None
-    return ctx.finding("error", f"port is {state} with the link up: no subnet manager configured it", causes=[Cause("no subnet manager on this segment", "likely", "sminfo; several ports of one leaf"), Cause("partition or LID limit of the manager", "possible", "its log")])
+    return ctx.finding(
+        "error",
+        f"port is {state} with the link up: no subnet manager configured it",
+        causes=[
+            Cause("no subnet manager on this segment", "likely", "sminfo; several ports of one leaf"),
+            Cause("partition or LID limit of the manager", "possible", "its log"),
+        ],
+    )
 
 
 @rule(
@@ -108,24 +134,56 @@ def rate(pair: Pair, ctx: Context) -> Finding | None:
     best = max(others, default=0.0)
     same = f" on {sum(1 for r in others if r == value) + 1} of {len(others) + 1} ports"
     width = text.split("X")[0] if "X" in text else ""
-    if port.link_layer == "InfiniBand" and width.isdigit() and int(width) < 4 and not any(t and t.startswith(f"{width}X") for t in (p.rate_text for _, p in _siblings(ctx.snapshot, port, device))):
-        return ctx.finding("error", f"link is only {text}: lanes are missing", action="Reseat or swap cable and transceiver.", causes=["bad lane of the cable or transceiver"])
+    if (
+        port.link_layer == "InfiniBand"
+        and width.isdigit()
+        and int(width) < 4
+        and not any(t and t.startswith(f"{width}X") for t in (p.rate_text for _, p in _siblings(ctx.snapshot, port, device)))
+    ):
+        return ctx.finding(
+            "error",
+            f"link is only {text}: lanes are missing",
+            action="Reseat or swap cable and transceiver.",
+            causes=["bad lane of the cable or transceiver"],
+        )
     if others and value < best and statistics.median(others) > value:
-        return ctx.finding("error", f"{value:g} Gbit/s ({text or 'speed not printed'}), siblings run at {best:g}", action="Check switch port speed and cable; reseat.", causes=[Cause("cable or transceiver of a slower kind, or a bad lane", "likely", "swap with a sibling"), Cause("switch port profile", "possible", "switch")])
+        return ctx.finding(
+            "error",
+            f"{value:g} Gbit/s ({text or 'speed not printed'}), siblings run at {best:g}",
+            action="Check switch port speed and cable; reseat.",
+            causes=[
+                Cause("cable or transceiver of a slower kind, or a bad lane", "likely", "swap with a sibling"),
+                Cause("switch port profile", "possible", "switch"),
+            ],
+        )
     interface = _netdev(ctx.snapshot, device, port)
-    if interface is not None and interface.speed_mbps and interface.speed_mbps >= 1.5 * value * 1000 and port.link_layer == "InfiniBand":
+    if (
+        interface is not None
+        and interface.speed_mbps
+        and interface.speed_mbps >= 1.5 * value * 1000
+        and port.link_layer == "InfiniBand"
+    ):
         everywhere = bool(others) and all(r == value for r in others)
         return ctx.finding(
             "error",
-            f"{value:g} Gbit/s ({text}), the interface was set up for {interface.speed_mbps / 1000:g}" + (same if everywhere else ""),
+            f"{value:g} Gbit/s ({text}), the interface was set up for {interface.speed_mbps / 1000:g}"
+            + (same if everywhere else ""),
             evidence=[ctx.fact(interface, "speed_mbps")],
             action="Compare with the fleet; check the switch port's speed setting and the cable type.",
-            causes=[Cause("switch port profile or wrong switch: all ports alike", "likely", "switch port speed")] if everywhere else ["cable or switch port"],
+            causes=[Cause("switch port profile or wrong switch: all ports alike", "likely", "switch port speed")]
+            if everywhere
+            else ["cable or switch port"],
             confidence="medium",
         )
     family = _FAMILY_GBPS.get(device.hca_type or "")
     if family is not None and port.link_layer == "InfiniBand" and value < family / 1.5:
-        return ctx.finding("info", f"{value:g} Gbit/s{same}; adapters of this family reach {family}", confidence="low", missing=["which rate this board (PSID) and switch are made for"], action="Compare with the fleet's norm.")
+        return ctx.finding(
+            "info",
+            f"{value:g} Gbit/s{same}; adapters of this family reach {family}",
+            confidence="low",
+            missing=["which rate this board (PSID) and switch are made for"],
+            action="Compare with the fleet's norm.",
+        )
     return None
 
 
@@ -136,7 +194,10 @@ def rate(pair: Pair, ctx: Context) -> Finding | None:
     family="rdma",
     sop="SOP-IB",
     hint=_IBSTAT,
-    sources=("knowledge: ib_counters.yaml (link_downed)", "leptonai/gpud: 3 flaps in 12 h; Azure/azurehpc-health-checks: 5 in 24 h"),
+    sources=(
+        "knowledge: ib_counters.yaml (link_downed)",
+        "leptonai/gpud: 3 flaps in 12 h; Azure/azurehpc-health-checks: 5 in 24 h",
+    ),
     action="Inspect or swap cable and transceiver; clear the counter (perfquery -x) and watch it for a day.",
 )
 def flapping(pair: Pair, ctx: Context) -> Iterator[Finding]:
@@ -152,10 +213,25 @@ def flapping(pair: Pair, ctx: Context) -> Iterator[Finding]:
         raise ctx.missing("link_downed counter")
     others = _siblings(ctx.snapshot, port, device)
     usual_downs = statistics.median([p.counters["link_downed"] for _, p in others if "link_downed" in p.counters] or [0])
-    usual_losses = statistics.median([i.carrier_down_count for d, p in others if (i := _netdev(ctx.snapshot, d, p)) is not None and i.carrier_down_count is not None] or [0])
+    usual_losses = statistics.median(
+        [
+            i.carrier_down_count
+            for d, p in others
+            if (i := _netdev(ctx.snapshot, d, p)) is not None and i.carrier_down_count is not None
+        ]
+        or [0]
+    )
     if downs is not None and downs >= usual_downs + 5:
         at_least = "at least " if downs >= SATURATES["link_downed"] else ""
-        yield ctx.finding("error", f"link went down {at_least}{downs} times, siblings {usual_downs:g}", evidence=[Evidence(f"link_downed = {downs}", ctx.where(port, "counters/link_downed") or ctx.where(port, "counters"))], causes=[Cause("cable or transceiver", "likely", "swap with a sibling port"), Cause("switch port", "possible", "counter of the far end")])
+        yield ctx.finding(
+            "error",
+            f"link went down {at_least}{downs} times, siblings {usual_downs:g}",
+            evidence=[Evidence(f"link_downed = {downs}", ctx.where(port, "counters/link_downed") or ctx.where(port, "counters"))],
+            causes=[
+                Cause("cable or transceiver", "likely", "swap with a sibling port"),
+                Cause("switch port", "possible", "counter of the far end"),
+            ],
+        )
     elif losses is not None and interface is not None and losses >= usual_losses + 5:
         yield ctx.finding(
             "error",
@@ -173,8 +249,12 @@ def flapping(pair: Pair, ctx: Context) -> Iterator[Finding]:
     family="rdma",
     sop="SOP-IB",
     hint=_IBSTAT,
-    sources=("InfiniBand Architecture Specification: PortCounters saturate", "Linux Documentation/ABI/stable/sysfs-class-infiniband"),
+    sources=(
+        "InfiniBand Architecture Specification: PortCounters saturate",
+        "Linux Documentation/ABI/stable/sysfs-class-infiniband",
+    ),
     action="perfquery -x (or perfquery -R) to clear; read again after an hour.",
+    also=("ib.counter_saturated.*",),
 )
 def saturated(pair: Pair, ctx: Context) -> Iterator[Finding]:
     """A counter stands at its largest value and tells no more. Only error counters that mean a fault are judged."""
@@ -183,7 +263,16 @@ def saturated(pair: Pair, ctx: Context) -> Iterator[Finding]:
         raise ctx.missing("port counters")
     for name in ("link_downed", "link_error_recovery", "symbol_error"):
         if port.counters.get(name) == SATURATES[name]:
-            yield ctx.finding("warning", f"{name} stands at {SATURATES[name]}, the largest value it can hold", id=f"ib.counter_saturated.{name}", evidence=[Evidence(f"{name} = {port.counters[name]}", ctx.where(port, f"counters/{name}") or ctx.where(port, "counters"))])
+            yield ctx.finding(
+                "warning",
+                f"{name} stands at {SATURATES[name]}, the largest value it can hold",
+                id=f"ib.counter_saturated.{name}",
+                evidence=[
+                    Evidence(
+                        f"{name} = {port.counters[name]}", ctx.where(port, f"counters/{name}") or ctx.where(port, "counters")
+                    )
+                ],
+            )
 
 
 @rule(
@@ -210,7 +299,16 @@ def errors(pair: Pair, ctx: Context) -> Finding | None:
             high.append(name)
     if not high:
         return None
-    return ctx.finding("warning", f"{', '.join(high)} far above the siblings", evidence=[Evidence(f"{name} = {port.counters[name]}", ctx.where(port, f"counters/{name}") or ctx.where(port, "counters")) for name in high], confidence="medium", missing=["the time over which they were counted"])
+    return ctx.finding(
+        "warning",
+        f"{', '.join(high)} far above the siblings",
+        evidence=[
+            Evidence(f"{name} = {port.counters[name]}", ctx.where(port, f"counters/{name}") or ctx.where(port, "counters"))
+            for name in high
+        ],
+        confidence="medium",
+        missing=["the time over which they were counted"],
+    )
 
 
 @rule(
@@ -233,5 +331,13 @@ def netdev_down(pair: Pair, ctx: Context) -> Finding | None:
         raise ctx.missing("network interface of the port")
     if ctx.need(interface, NetInterface.operstate) != "down":
         return None
-    up = [i for d, p in _siblings(ctx.snapshot, port, device) if (i := _netdev(ctx.snapshot, d, p)) is not None and i.operstate == "up"]
-    return ctx.finding("error" if up else "info", f"{interface.name} is down while the port is ACTIVE" + (f"; {len(up)} sibling interfaces are up" if up else ""), subject=Subject("port", f"{device.name} ({interface.name})", ctx.node))
+    up = [
+        i
+        for d, p in _siblings(ctx.snapshot, port, device)
+        if (i := _netdev(ctx.snapshot, d, p)) is not None and i.operstate == "up"
+    ]
+    return ctx.finding(
+        "error" if up else "info",
+        f"{interface.name} is down while the port is ACTIVE" + (f"; {len(up)} sibling interfaces are up" if up else ""),
+        subject=Subject("port", f"{device.name} ({interface.name})", ctx.node),
+    )

@@ -44,6 +44,7 @@ def _models(snapshot: Snapshot) -> dict[str, list[Accelerator]]:
     hint=_Q,
     sources=("research: failure mode 29 (configuration drift inside a node)",),
     action="Bring the odd ones in line, or note why they differ.",
+    also=("gpu.siblings_differ.*",),
 )
 def settings(snapshot: Snapshot, ctx: Context) -> Iterator[Finding]:
     """A setting of one or two GPUs differs from that of most others of the same model in the node. Three and more are compared.
@@ -66,10 +67,21 @@ def settings(snapshot: Snapshot, ctx: Context) -> Iterator[Finding]:
             usual, number = counts.most_common(1)[0]
             odd = [(value, g) for value, g in values if value != usual]
             if number < 2 * len(odd):
-                yield ctx.finding("info", f"{name}: {word} differs between GPUs: {', '.join(f'{v} on {n}' for v, n in counts.most_common())}", id=f"gpu.siblings_differ.{field}", evidence=[ctx.fact(g, field) for _, g in values[:8]])
+                yield ctx.finding(
+                    "info",
+                    f"{name}: {word} differs between GPUs: {', '.join(f'{v} on {n}' for v, n in counts.most_common())}",
+                    id=f"gpu.siblings_differ.{field}",
+                    evidence=[ctx.fact(g, field) for _, g in values[:8]],
+                )
                 continue
             for value, gpu in odd:
-                yield ctx.finding(severity, f"{word} is {value}, {usual} on {number} siblings", id=f"gpu.siblings_differ.{field}", subject=Subject("gpu", gpu.label, snapshot.node), evidence=[ctx.fact(gpu, field), Evidence(f"{number} siblings: {usual}")])
+                yield ctx.finding(
+                    severity,
+                    f"{word} is {value}, {usual} on {number} siblings",
+                    id=f"gpu.siblings_differ.{field}",
+                    subject=Subject("gpu", gpu.label, snapshot.node),
+                    evidence=[ctx.fact(gpu, field), Evidence(f"{number} siblings: {usual}")],
+                )
 
 
 @rule(
@@ -85,20 +97,31 @@ def settings(snapshot: Snapshot, ctx: Context) -> Iterator[Finding]:
 def hotter(snapshot: Snapshot, ctx: Context) -> Iterator[Finding]:
     """15 C and five MADs above the median of four or more siblings that draw about the same power."""
     gpus = gpus_of(snapshot)
-    pairs = [(g, g.readings[-1]) for g in gpus if g.readings and g.readings[-1].temperature_c is not None and g.readings[-1].power_w is not None]
+    pairs = [
+        (g, g.readings[-1])
+        for g in gpus
+        if g.readings and g.readings[-1].temperature_c is not None and g.readings[-1].power_w is not None
+    ]
     if len(pairs) < 4:
         if not gpus:
             raise ctx.missing("temperature and power of the GPUs")
         raise ctx.skip("fewer than four GPUs with temperature and power")
     for gpu, reading in pairs:
         power, heat = reading.power_w or 0.0, reading.temperature_c or 0
-        peers = sorted(r.temperature_c or 0 for g, r in pairs if g is not gpu and abs((r.power_w or 0.0) - power) <= max(0.15 * power, 20.0))
+        peers = sorted(
+            r.temperature_c or 0 for g, r in pairs if g is not gpu and abs((r.power_w or 0.0) - power) <= max(0.15 * power, 20.0)
+        )
         if len(peers) < 3:
             continue
         median = peers[len(peers) // 2]
         mad = sorted(abs(p - median) for p in peers)[len(peers) // 2]
         if heat >= median + max(15, 5 * mad):
-            yield ctx.finding("warning", f"{heat} C at {power:.0f} W, siblings {median} C at about the same power", subject=Subject("gpu", gpu.label, snapshot.node), evidence=[ctx.fact(reading, "temperature_c"), ctx.fact(reading, "power_w")])
+            yield ctx.finding(
+                "warning",
+                f"{heat} C at {power:.0f} W, siblings {median} C at about the same power",
+                subject=Subject("gpu", gpu.label, snapshot.node),
+                evidence=[ctx.fact(reading, "temperature_c"), ctx.fact(reading, "power_w")],
+            )
 
 
 @rule(
@@ -115,5 +138,7 @@ def conflict(snapshot: Snapshot, ctx: Context) -> Finding | None:
     conflicts = [c for c in snapshot.conflicts if c.field in hard]
     if not conflicts:
         return None
-    lines = [Evidence(f"{c.subject} {c.field}: {c.kept}", snapshot.where(c.kept_ref)) for c in conflicts] + [Evidence(f"{c.subject} {c.field}: {c.other}", snapshot.where(c.other_ref), "contradicts") for c in conflicts]
+    lines = [Evidence(f"{c.subject} {c.field}: {c.kept}", snapshot.where(c.kept_ref)) for c in conflicts] + [
+        Evidence(f"{c.subject} {c.field}: {c.other}", snapshot.where(c.other_ref), "contradicts") for c in conflicts
+    ]
     return ctx.finding("info", f"{len(conflicts)} fact(s) differ between captures; the later one is used", evidence=lines)

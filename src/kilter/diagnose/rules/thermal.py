@@ -52,16 +52,29 @@ def thermal(gpu: Accelerator, ctx: Context) -> Finding | None:
     many = _share(ctx, name)
     total = len(ctx.snapshot.accelerators or [])
     everywhere = many == total and total > 1
-    causes = [Cause("air flow, fan wall or inlet temperature: all GPUs of the node are hot", "likely", "inlet temperature, neighbours in the rack")] if everywhere else [
-        Cause("heat sink, pump or air path of this GPU", "likely", "temperature against siblings at the same power"),
-        Cause("inlet temperature", "possible", "all GPUs of the node, other nodes of the rack"),
-    ]
+    causes = (
+        [
+            Cause(
+                "air flow, fan wall or inlet temperature: all GPUs of the node are hot",
+                "likely",
+                "inlet temperature, neighbours in the rack",
+            )
+        ]
+        if everywhere
+        else [
+            Cause("heat sink, pump or air path of this GPU", "likely", "temperature against siblings at the same power"),
+            Cause("inlet temperature", "possible", "all GPUs of the node, other nodes of the rack"),
+        ]
+    )
     return ctx.finding(
         "error" if hard else "warning",
-        ("hardware thermal slowdown: clocks are halved or worse" if hard else "the driver lowers clocks because of heat") + (f" (on {many} of {total} GPUs)" if many > 1 else ""),
+        ("hardware thermal slowdown: clocks are halved or worse" if hard else "the driver lowers clocks because of heat")
+        + (f" (on {many} of {total} GPUs)" if many > 1 else ""),
         evidence=_facts(ctx, hard or soft),
         causes=causes,
-        action="Drain and inspect cooling; after it is mended, a return means replacement." if hard else "Check fans, inlet temperature and heat sink; compare with the same slot of other nodes.",
+        action="Drain and inspect cooling; after it is mended, a return means replacement."
+        if hard
+        else "Check fans, inlet temperature and heat sink; compare with the same slot of other nodes.",
     )
 
 
@@ -74,6 +87,7 @@ def thermal(gpu: Accelerator, ctx: Context) -> Finding | None:
     hint=_Q,
     sources=(*_SOURCES, "research: failure mode 27"),
     action="Read the BMC's power-supply events; restore redundancy; look for a rack power cap.",
+    also=("gpu.throttle.hw_slowdown",),
 )
 def power_brake(gpu: Accelerator, ctx: Context) -> Finding | None:
     """The external power-brake signal is asserted, or an unspecific hardware slowdown without heat: power supply or rack cap."""
@@ -81,10 +95,25 @@ def power_brake(gpu: Accelerator, ctx: Context) -> Finding | None:
     brake = _active(readings, "hw_power_brake_slowdown")
     if brake:
         many = _share(ctx, "hw_power_brake_slowdown")
-        return ctx.finding("error", "power brake: the system tells the GPU to halve its clocks" + (f" (on {many} GPUs)" if many > 1 else ""), evidence=_facts(ctx, brake), causes=["power supply lost or redundancy lost", "rack power cap"])
-    bare = [r for r in _active(readings, "hw_slowdown") if not {"hw_thermal_slowdown", "hw_power_brake_slowdown"} & set(r.throttle_reasons or [])]
+        return ctx.finding(
+            "error",
+            "power brake: the system tells the GPU to halve its clocks" + (f" (on {many} GPUs)" if many > 1 else ""),
+            evidence=_facts(ctx, brake),
+            causes=["power supply lost or redundancy lost", "rack power cap"],
+        )
+    bare = [
+        r
+        for r in _active(readings, "hw_slowdown")
+        if not {"hw_thermal_slowdown", "hw_power_brake_slowdown"} & set(r.throttle_reasons or [])
+    ]
     if bare:
-        return ctx.finding("warning", "hardware slowdown without a thermal or power-brake bit: an external pin, or a driver that does not tell", id="gpu.throttle.hw_slowdown", evidence=_facts(ctx, bare), confidence="medium")
+        return ctx.finding(
+            "warning",
+            "hardware slowdown without a thermal or power-brake bit: an external pin, or a driver that does not tell",
+            id="gpu.throttle.hw_slowdown",
+            evidence=_facts(ctx, bare),
+            confidence="medium",
+        )
     return None
 
 
@@ -112,7 +141,12 @@ def counters(gpu: Accelerator, ctx: Context) -> Iterator[Finding]:
             continue
         share = lost_s / uptime if uptime else None
         severity = "warning" if share is not None and share > 0.05 else "info"
-        yield ctx.finding(severity, f"{lost_s / 60:.0f} min spent in {word}" + (f", {share:.1%} of the uptime" if share is not None else " since the driver was loaded"), evidence=[ctx.fact(gpu, "throttle_counters_us")])
+        yield ctx.finding(
+            severity,
+            f"{lost_s / 60:.0f} min spent in {word}"
+            + (f", {share:.1%} of the uptime" if share is not None else " since the driver was loaded"),
+            evidence=[ctx.fact(gpu, "throttle_counters_us")],
+        )
 
 
 @rule(
@@ -132,11 +166,17 @@ def temperature(gpu: Accelerator, ctx: Context) -> Finding | None:
         if reading.tlimit_margin_c is not None:
             judged = True
             if reading.tlimit_margin_c <= 0:
-                return ctx.finding("warning", f"no thermal margin left (T.Limit {reading.tlimit_margin_c} C)", evidence=_facts(ctx, [reading]))
+                return ctx.finding(
+                    "warning", f"no thermal margin left (T.Limit {reading.tlimit_margin_c} C)", evidence=_facts(ctx, [reading])
+                )
         elif reading.temperature_c is not None and gpu.slowdown_temperature_c is not None:
             judged = True
             if reading.temperature_c >= gpu.slowdown_temperature_c:
-                return ctx.finding("warning", f"{reading.temperature_c} C, slows down at {gpu.slowdown_temperature_c} C", evidence=_facts(ctx, [reading]))
+                return ctx.finding(
+                    "warning",
+                    f"{reading.temperature_c} C, slows down at {gpu.slowdown_temperature_c} C",
+                    evidence=_facts(ctx, [reading]),
+                )
     if not judged:
         raise ctx.missing("temperature with its limit")
     return None
@@ -171,14 +211,30 @@ def power_limit(gpu: Accelerator, ctx: Context) -> Finding | None:
 def clock_low(gpu: Accelerator, ctx: Context) -> Finding | None:
     """A GPU at work in P0 with its SM clock below half of the maximum, no throttle reason and power to spare: locked or stuck clock."""
     best = ctx.need(gpu, Accelerator.sm_clock_max_mhz)
-    busy = [r for r in gpu.readings if (r.utilization_percent or 0) >= 50 and r.performance_state == "P0" and r.sm_clock_mhz is not None]
+    busy = [
+        r
+        for r in gpu.readings
+        if (r.utilization_percent or 0) >= 50 and r.performance_state == "P0" and r.sm_clock_mhz is not None
+    ]
     if not busy:
         raise ctx.missing("SM clock under load")
     for reading in busy:
         capped = set(reading.throttle_reasons or []) - {"gpu_idle", "applications_clocks_setting"}
         near_limit = reading.power_w is not None and gpu.power_limit_w is not None and reading.power_w > 0.9 * gpu.power_limit_w
-        if reading.sm_clock_mhz is not None and reading.sm_clock_mhz < 0.5 * best and reading.throttle_reasons is not None and not capped and not near_limit:
-            return ctx.finding("warning", f"SM clock {reading.sm_clock_mhz} of {best} MHz under load without a throttle reason", evidence=_facts(ctx, [reading]), causes=["locked clocks (nvidia-smi -lgc) or application clocks", "stuck power state"], confidence="medium")
+        if (
+            reading.sm_clock_mhz is not None
+            and reading.sm_clock_mhz < 0.5 * best
+            and reading.throttle_reasons is not None
+            and not capped
+            and not near_limit
+        ):
+            return ctx.finding(
+                "warning",
+                f"SM clock {reading.sm_clock_mhz} of {best} MHz under load without a throttle reason",
+                evidence=_facts(ctx, [reading]),
+                causes=["locked clocks (nvidia-smi -lgc) or application clocks", "stuck power state"],
+                confidence="medium",
+            )
     return None
 
 
@@ -191,13 +247,18 @@ def clock_low(gpu: Accelerator, ctx: Context) -> Finding | None:
     hint="nvidia-smi -q while the job runs; DCGM tensor activity",
     sources=("NVIDIA/nccl#2428 (100 % SM, 0 % memory, 118 of 400 W)", "research: section 3, GPU_UTIL 100 %"),
     action="Look at the job: py-spy dump or the flight recorder of the rank with the lowest sequence number.",
+    also=("nccl.hang.spinning",),
 )
 def spinning(gpu: Accelerator, ctx: Context) -> Finding | None:
     """100 % utilisation with no memory traffic and low power on every GPU of the node: kernels that wait in a collective, a hang.
 
     Needs all busy GPUs of the node to look alike; a single one can be a small kernel.
     """
-    busy = [r for r in gpu.readings if r.utilization_percent is not None and r.memory_utilization_percent is not None and r.power_w is not None]
+    busy = [
+        r
+        for r in gpu.readings
+        if r.utilization_percent is not None and r.memory_utilization_percent is not None and r.power_w is not None
+    ]
     limit = ctx.need(gpu, Accelerator.power_limit_w)
     if not busy:
         raise ctx.missing("utilisation with memory utilisation and power")
@@ -205,9 +266,19 @@ def spinning(gpu: Accelerator, ctx: Context) -> Finding | None:
 
     def waits(one: Accelerator) -> bool:
         return bool(one.readings) and all(
-            (r.utilization_percent or 0) >= 99 and r.memory_utilization_percent == 0 and r.power_w is not None and r.power_w < 0.45 * (one.power_limit_w or limit) for r in one.readings
+            (r.utilization_percent or 0) >= 99
+            and r.memory_utilization_percent == 0
+            and r.power_w is not None
+            and r.power_w < 0.45 * (one.power_limit_w or limit)
+            for r in one.readings
         )
 
     if len(others) < 2 or not all(waits(a) for a in others):
         return None
-    return ctx.finding("warning", "100 % busy, 0 % memory traffic and low power on all GPUs: kernels spin in a collective (hang)", id="nccl.hang.spinning", evidence=_facts(ctx, busy), confidence="medium")
+    return ctx.finding(
+        "warning",
+        "100 % busy, 0 % memory traffic and low power on all GPUs: kernels spin in a collective (hang)",
+        id="nccl.hang.spinning",
+        evidence=_facts(ctx, busy),
+        confidence="medium",
+    )

@@ -32,7 +32,15 @@ def _root_of(event: Event, events: list[Event]) -> int | None:
     """The XID that ``event`` follows: what the line itself says, else another one on the same GPU just before."""
     if "caused_by" in event.fields:
         return int(event.fields["caused_by"])
-    roots = [e.code for e in events if e.kind == "xid" and e.device == event.device and e.code not in FOLLOWERS and e.code != 154 and _near(e, event, FOLLOW_S)]
+    roots = [
+        e.code
+        for e in events
+        if e.kind == "xid"
+        and e.device == event.device
+        and e.code not in FOLLOWERS
+        and e.code != 154
+        and _near(e, event, FOLLOW_S)
+    ]
     return roots[0] if roots else None
 
 
@@ -105,7 +113,10 @@ def _finding(code: int, device: str, events: list[Event], extra: list[Event], lo
             what = f"XID {code} follows XID {root} on this GPU: a consequence, no fault of its own{times}"
         elif code == 45 and count >= 5:
             severity, confidence = "warning", "medium"
-            causes = [Cause("jobs killed by users or the scheduler", "likely", "job ends at these times"), Cause("Fabric Manager or an NVSwitch port lost", "possible", "SXids, Fabric Manager log")]
+            causes = [
+                Cause("jobs killed by users or the scheduler", "likely", "job ends at these times"),
+                Cause("Fabric Manager or an NVSwitch port lost", "possible", "SXids, Fabric Manager log"),
+            ]
     elif code == 13 or code == 31:
         severity = "warning"
         causes = [
@@ -127,7 +138,10 @@ def _finding(code: int, device: str, events: list[Event], extra: list[Event], lo
         functions = sorted({e.fields["function_name"] for e in events if "function_name" in e.fields})
         if functions:
             what += f" (waiting for {', '.join(functions)})"
-        causes = [Cause("GSP firmware or driver bug", "likely", "same function on several nodes with one driver version"), Cause("this GPU", "possible", "returns on this GPU alone after a reset")]
+        causes = [
+            Cause("GSP firmware or driver bug", "likely", "same function on several nodes with one driver version"),
+            Cause("this GPU", "possible", "returns on this GPU alone after a reset"),
+        ]
         if log.snapshot is not None and log.snapshot.software.driver_version is None:
             next_test = "nvidia-smi --version (driver); do not poll NVML until the GPU is reset"
     disagreement = " ".join(xid.disagreements(code))
@@ -179,13 +193,28 @@ def _off_bus(device: str, events: list[Event], log: NodeEvents) -> tuple[list[Ca
     """What came in the 60 s before an XID 79 tells its cause (health.md rows 1-3)."""
     before = [e for e in log.events if any(_near(e, x, BEFORE_OFF_BUS_S) for x in events)]
     gsp = [e for e in before if e.kind == "xid" and e.code in (62, 119, 120) and e.device == device]
-    link = [e for e in before if (e.kind in ("aer", "aer.root") and "orrect" in e.severity) or (e.kind == "pcie.hotplug" and "Down" in e.fields.get("what", ""))]
-    lost = {e.device for e in log.events if (e.kind == "gpu.off_bus" or (e.kind == "xid" and e.code == 79)) and any(_near(e, x, 5.0) for x in events)}
+    link = [
+        e
+        for e in before
+        if (e.kind in ("aer", "aer.root") and "orrect" in e.severity)
+        or (e.kind == "pcie.hotplug" and "Down" in e.fields.get("what", ""))
+    ]
+    lost = {
+        e.device
+        for e in log.events
+        if (e.kind == "gpu.off_bus" or (e.kind == "xid" and e.code == 79)) and any(_near(e, x, 5.0) for x in events)
+    }
     causes: list[Cause] = []
     if gsp:
         causes.append(Cause(f"GSP or PMU firmware died first (XID {gsp[0].code})", "likely", "same driver on other nodes"))
     if link:
-        causes.append(Cause("PCIe link: riser, retimer, slot or cable (AER or hot-plug lines just before)", "likely", "swap the GPU with its neighbour: the fault follows the GPU or stays with the slot"))
+        causes.append(
+            Cause(
+                "PCIe link: riser, retimer, slot or cable (AER or hot-plug lines just before)",
+                "likely",
+                "swap the GPU with its neighbour: the fault follows the GPU or stays with the slot",
+            )
+        )
     if len(lost) > 1:
         causes.append(Cause(f"power or a shared switch: {len(lost)} GPUs left at once", "likely", "BMC power events"))
     if causes:
@@ -210,7 +239,10 @@ def _nvlink5(code: int, events: list[Event], ctx: Context, log: NodeEvents) -> t
         if decoded is None:
             notes.append(f"{where}: {event.severity or 'severity not printed'}, no decode rule")
         else:
-            notes.append(f"{where}: {decoded.severity}, sub-code {decoded.sub_code}" + (", victim of the far end" if decoded.victim_hint == "remote" else ""))
+            notes.append(
+                f"{where}: {decoded.severity}, sub-code {decoded.sub_code}"
+                + (", victim of the far end" if decoded.victim_hint == "remote" else "")
+            )
             if not event.severity and "fatal" in decoded.severity and "non" not in decoded.severity:
                 fatal = True
     words = {e.severity.lower() for e in events if e.severity}
@@ -258,7 +290,17 @@ def sxids(log: NodeEvents, ctx: Context) -> Iterator[Finding]:
             severity = "warning"
         ports = sorted({e.fields["link"] for e in events if "link" in e.fields}, key=lambda p: (len(p), p))
         witness = [e for e in dead if any(_near(e, x, FOLLOW_S) for x in events)]
-        causes = [Cause(f"the GPU at {witness[0].device} died (XID {witness[0].code or 79}); the switch is the witness", "likely", "order of the lines")] if witness else []
+        causes = (
+            [
+                Cause(
+                    f"the GPU at {witness[0].device} died (XID {witness[0].code or 79}); the switch is the witness",
+                    "likely",
+                    "order of the lines",
+                )
+            ]
+            if witness
+            else []
+        )
         name = entry.name if entry is not None else f"not in the table ({sxid.unit(code) or 'unit unknown'})"
         yield ctx.finding(
             severity,
@@ -268,6 +310,10 @@ def sxids(log: NodeEvents, ctx: Context) -> Iterator[Finding]:
             evidence=[*events, *witness],
             causes=causes,
             confidence="low" if entry is None or entry.inferred else "high",
-            action=entry.action if entry is not None and severity != "warning" else "Note switch, port and time; act when it repeats or comes with fatal SXids or XID 74.",
-            disagreement="" if entry is None or not entry.inferred else "severity is inferred from the name; no document tells it",
+            action=entry.action
+            if entry is not None and severity != "warning"
+            else "Note switch, port and time; act when it repeats or comes with fatal SXids or XID 74.",
+            disagreement=""
+            if entry is None or not entry.inferred
+            else "severity is inferred from the name; no document tells it",
         )
