@@ -90,7 +90,9 @@ def score(folder: Path, ids: dict[str, Any]) -> Result | None:
             result.found.append(str(text))
             cap = qualifier.split(",")[0].strip()
             if cap in ("info", "warning"):
-                result.forbidden += [f"{f.id} is {f.severity.value}, at most {cap} allowed" for f in hits if f.severity.rank > Severity(cap).rank]
+                result.forbidden += [
+                    f"{f.id} is {f.severity.value}, at most {cap} allowed" for f in hits if f.severity.rank > Severity(cap).rank
+                ]
         elif any(fnmatch.fnmatch(name, pattern) for pattern in ids["later"]) or result.case in ids["not_in_input"]:
             result.later.append(str(text))
         else:
@@ -120,10 +122,15 @@ def main() -> int:
     if not folders:
         print(f"{arguments.corpus}: no case.yaml in its folders", file=sys.stderr)
         return 2
-    results = [r for folder in folders if yaml.safe_load((folder / "case.yaml").read_text()).get("kind") and (r := score(folder, ids)) is not None]
+    results = [
+        r
+        for folder in folders
+        if yaml.safe_load((folder / "case.yaml").read_text()).get("kind") and (r := score(folder, ids)) is not None
+    ]
     for r in results:
         if arguments.verbose or r.missed or r.forbidden or r.alarms:
-            print(f"{r.case} [{r.kind}] {r.seconds * 1000:.0f} ms: found {len(r.found)}, missed {r.missed}, later {r.later}, forbidden {r.forbidden}, alarms {r.alarms}, extra {r.extra}")
+            print(f"{r.case} [{r.kind}] {r.seconds * 1000:.0f} ms: found {len(r.found)}, missed {r.missed}, later {r.later},")
+            print(f"    forbidden {r.forbidden}, alarms {r.alarms}, extra {r.extra}")
     found = sum(len(r.found) for r in results)
     missed = sum(len(r.missed) for r in results)
     later = sum(len(r.later) for r in results)
@@ -133,8 +140,11 @@ def main() -> int:
     extra = sum(len(r.extra) for r in results)
     print(f"{len(results)} cases with input")
     print(f"recall, families read so far: {found}/{found + missed} = {found / max(found + missed, 1):.3f}")
-    print(f"recall, everything the corpus expects: {found}/{found + missed + later} = {found / max(found + missed + later, 1):.3f}")
-    print(f"forbidden findings: {forbidden}; healthy captures with an alarm: {sum(1 for r in silent if r.alarms)}/{len(silent)}; all captures with an unexpected alarm: {len(noisy)}/{len(results)}")
+    print(
+        f"recall, everything the corpus expects: {found}/{found + missed + later} = {found / max(found + missed + later, 1):.3f}"
+    )
+    print(f"forbidden findings: {forbidden}; healthy captures with an alarm: {sum(1 for r in silent if r.alarms)}/{len(silent)};")
+    print(f"captures of any kind with an unexpected alarm: {len(noisy)}/{len(results)}")
     print(f"alarms on fault captures that the case does not name: {extra}")
     return 1 if forbidden or noisy else 0
 

@@ -121,3 +121,17 @@ def check_references(fragment: Fragment, text: str) -> None:
     for line, content in fragment.unplaced:
         assert 1 <= line <= last
         assert content.strip()
+
+
+#: Pieces that make regular expressions slow, or numbers too large, when repeated.
+PIECES = [*'a ()0:"\\-|+=/\t[{', "0 ", "9.", "1,", "1-", "a+ ", "x: ", "(rev a1) "]
+
+
+def long_lines(*prefixes: str) -> st.SearchStrategy[str]:
+    """Texts whose last line is a prefix (which may hold whole lines) and then one piece, repeated a few thousand times."""
+    return st.builds(
+        lambda prefix, piece, length: prefix + piece * length,
+        st.sampled_from(prefixes),
+        st.sampled_from(PIECES),
+        st.sampled_from([50, 400, 3900, 100_000]),
+    )

@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 import pytest
 
+from kilter.facts.accelerator import Accelerator
 from kilter.facts.case import Snapshot
 from kilter.facts.host import Host, Kernel, Limits, Module, Software
 from kilter.facts.network import NetInterface, RdmaDevice, RdmaPort
 from kilter.facts.pci import PciDevice
-from kilter.facts.accelerator import Accelerator
 
 Make = Callable[..., "Verdict"]  # noqa: F821 - the fixture's class lives in conftest
 

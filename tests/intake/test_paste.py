@@ -4,11 +4,11 @@ from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mangle import mangled
 
 from kilter.facts.case import Case
 from kilter.intake.merge import assemble
 from kilter.intake.paste import read_text
+from mangle import mangled
 
 DATA = Path(__file__).parents[1] / "data"
 

@@ -12,7 +12,7 @@ import click
 from kilter.facts.case import Case
 
 
-def use_color(stream: object = None) -> bool:
+def use_color() -> bool:
     """Whether to colour standard output: a terminal, and nobody said NO_COLOR (no-color.org)."""
     return "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb" and sys.stdout.isatty()
 
@@ -43,11 +43,15 @@ def clear_progress() -> None:
         sys.stderr.flush()
 
 
-def fail(message: str) -> click.ClickException:
-    """An error that ends the program with code 2."""
-    error = click.ClickException(message)
-    error.exit_code = 2
-    return error
+class Unusable(click.ClickException):
+    """Usage or input error: ends the program with code 2."""
+
+    exit_code = 2
+
+
+def fail(message: str) -> Unusable:
+    """An error that says what was expected, what was found and what to do."""
+    return Unusable(message)
 
 
 def read_case(paths: tuple[str, ...]) -> Case:

@@ -14,7 +14,13 @@ from kilter.facts.finding import Severity
 @click.argument("paths", nargs=-1, metavar="[PATH|DIR|BUNDLE|-]...")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON (see 'kilter schema diagnosis').")
 @click.option("--html", "html_path", metavar="FILE", help="Write one self-contained HTML file.")
-@click.option("--fail-on", type=click.Choice([s.value for s in Severity]), default="error", show_default=True, help="Exit 1 at or above this severity.")
+@click.option(
+    "--fail-on",
+    type=click.Choice([s.value for s in Severity]),
+    default="error",
+    show_default=True,
+    help="Exit 1 at or above this severity.",
+)
 @click.option("-v", "--verbose", is_flag=True, help="Show information findings in full, and every check.")
 def command(paths: tuple[str, ...], as_json: bool, html_path: str | None, fail_on: str, verbose: bool) -> None:
     """Say what is wrong or slow, with the evidence, and what was not checked.

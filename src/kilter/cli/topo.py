@@ -24,7 +24,9 @@ def command(paths: tuple[str, ...], svg_path: str | None, as_json: bool, ascii_o
     case = read_case(paths)
     drawn = [s for s in case.snapshots if s.pci or s.accelerators or s.topology or s.rdma]
     if not drawn:
-        raise fail("nothing to draw: expected a PCI listing (lspci -vvv), nvidia-smi topo -m, nvidia-smi -q, or a kilter snapshot")
+        raise fail(
+            "nothing to draw: expected a PCI listing (lspci -vvv), nvidia-smi topo -m, nvidia-smi -q, or a kilter snapshot"
+        )
     if svg_path:
         from kilter.report.topology_svg import render_svg
 
@@ -40,4 +42,6 @@ def command(paths: tuple[str, ...], svg_path: str | None, as_json: bool, ascii_o
         from kilter.report.topology_text import render_text
 
         unicode = not ascii_only and "utf" in (sys.stdout.encoding or "").lower()
-        sys.stdout.write("\n".join(render_text(build(s), width=width(), color=use_color(), unicode=unicode) for s in drawn))
+        sys.stdout.write(
+            "\n\n".join(render_text(build(s), width=width(), color=use_color(), unicode=unicode) for s in drawn) + "\n"
+        )

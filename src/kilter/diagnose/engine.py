@@ -248,14 +248,6 @@ class NodeEvents(NamedTuple):
 Subjects = Iterator[tuple[object, Snapshot | None, Subject]]
 
 
-class Nothing(Exception):
-    """No subject: ``absent`` tells that there is none, from nobody having looked."""
-
-    def __init__(self, why: str, *, absent: bool) -> None:
-        super().__init__(why)
-        self.absent = absent
-
-
 def _nodes(case: Case) -> Subjects:
     for snapshot in case.snapshots:
         yield snapshot, snapshot, Subject("node", "", snapshot.node)
@@ -338,8 +330,7 @@ def _run_rule(one: Rule, case: Case) -> tuple[list[Finding], Check]:
         context = Context(one, case, snapshot, name)
         found: list[Finding] = []
         try:
-            for finding in _results(one.check(subject, context)):
-                found.append(finding)
+            found.extend(_results(one.check(subject, context)))
         except FactMissing as error:
             if not found:
                 check.not_checked += 1

@@ -34,7 +34,9 @@ def _snapshot(name: str, text: str) -> Fragment | None:
         return fragment
     fragment = Fragment(source)
     if snapshot.schema > SCHEMA_VERSION:
-        fragment.note(f"written by a newer kilter (schema {snapshot.schema}, this one knows {SCHEMA_VERSION}): fields it does not know are ignored")
+        fragment.note(
+            f"written by a newer kilter (schema {snapshot.schema}, this one knows {SCHEMA_VERSION}): fields it does not know are ignored"
+        )
     fragment.snapshot = snapshot
     fragment.events = snapshot.events
     snapshot.events = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from kilter.facts.accelerator import Accelerator
@@ -23,6 +24,21 @@ _KEYS = {
 _SKIP = {"origin", "missing", "sources", "conflicts", "events", "readings", "time", "node", "schema", "kilter"}
 #: Two repeats of one message closer than this are one burst (NVSentinel merges XID bursts within 3 min).
 BURST_S = 180.0
+
+
+_CPU_LIST = re.compile(r"\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*$")
+
+
+def _same_cpus(a: object, b: object) -> bool:
+    """Whether two texts are one CPU list, written apart ("0,1" and "0-1")."""
+    if not (isinstance(a, str) and isinstance(b, str) and _CPU_LIST.match(a) and _CPU_LIST.match(b)):
+        return False
+
+    def cpus(text: str) -> set[int]:
+        spans = [part.partition("-") for part in text.split(",")]
+        return {n for low, _, high in spans if len(low) < 6 and len(high) < 6 for n in range(int(low), int(high or low) + 1)}
+
+    return cpus(a) == cpus(b)
 
 
 def _entities(value: object) -> Iterable[Entity]:
@@ -69,7 +85,7 @@ class _Merger:
             if name in _SKIP:
                 continue
             theirs = getattr(b, name)
-            if theirs is None or theirs == [] and getattr(a, name) not in (None, []):
+            if theirs is None or (theirs == [] and getattr(a, name) not in (None, [])):
                 continue
             self.field(a, b, name, theirs, subject)
         for field, ref in b.origin.items():
@@ -99,7 +115,7 @@ class _Merger:
                     ours[key] = value
         elif isinstance(ours, list) and isinstance(theirs, list):
             self.items(a, name, ours, theirs)
-        elif ours != theirs:
+        elif ours != theirs and not _same_cpus(ours, theirs):
             self.conflict(a, b, name, ours, theirs, subject)
 
     def items(self, a: Entity, name: str, ours: list[object], theirs: list[object]) -> None:
@@ -154,7 +170,9 @@ def match_accelerator(item: Accelerator, known: list[Accelerator]) -> Accelerato
     if item.pci_address:
         for one in known:
             # Both chips of a Kunlunxin K200 card have one address; only index and minor number tell them apart.
-            if one.pci_address == item.pci_address and not (one.vendor == "kunlunxin" and None not in (one.index, item.index) and one.index != item.index):
+            if one.pci_address == item.pci_address and not (
+                one.vendor == "kunlunxin" and None not in (one.index, item.index) and one.index != item.index
+            ):
                 return one
     if item.uuid:
         same = [one for one in known if one.uuid == item.uuid and not (one.pci_address and item.pci_address)]
@@ -233,7 +251,9 @@ def merge_events(events: list[Event]) -> list[Event]:
         others = sorted({e.where for told in by_log.values() if told is not best for e in told[:1]})
         current: Event | None = None
         for event in sorted(best, key=_order):
-            end = current.last_time if current is not None and current.last_time is not None else current.time if current else None
+            end = (
+                current.last_time if current is not None and current.last_time is not None else current.time if current else None
+            )
             near = end is None or event.time is None or event.time - end <= BURST_S
             if current is not None and near:
                 current.count += event.count
@@ -252,12 +272,34 @@ def merge_events(events: list[Event]) -> list[Event]:
 def _essence(event: Event) -> str:
     """What makes two events of one kind, device and code the same message."""
     if event.kind == "xid":
-        return "|".join(event.fields.get(name, "") for name in ("pid", "gi", "ci", "unit", "link", "regs", "caused_by", "action", "function"))
+        return "|".join(
+            event.fields.get(name, "") for name in ("pid", "gi", "ci", "unit", "link", "regs", "caused_by", "action", "function")
+        )
     if event.kind == "sxid":
         return event.fields.get("link", "")
     if event.kind == "aer":
         return f"{event.severity}|{event.fields.get('type', '')}|{event.fields.get('errors', '')}"
     return event.text
+
+
+#: Sources that tell wall time and uptime of one moment.
+_TIMED = {"kilter collector", "kilter snapshot"}
+
+
+def place_boot_times(snapshots: list[Snapshot], events: list[Event]) -> None:
+    """Turn times since boot into wall time where a collector told both at once. NTP slews make this good to about a second."""
+    boots: dict[str, float] = {}
+    for snapshot in snapshots:
+        taken = next((s.time for s in snapshot.sources if s.tool in _TIMED and s.time is not None), None)
+        if taken is None and snapshot.kilter:
+            taken = snapshot.time
+        if taken is not None and snapshot.host.uptime_s is not None:
+            boots[snapshot.node] = taken - snapshot.host.uptime_s
+    for event in events:
+        if event.clock is Clock.BOOT and event.time is not None and event.node in boots:
+            event.time += boots[event.node]
+            event.clock = Clock.UTC
+            event.uncertainty_s += 1.0
 
 
 def assemble(fragments: list[Fragment], inputs: list[Input]) -> Case:
@@ -284,5 +326,6 @@ def assemble(fragments: list[Fragment], inputs: list[Input]) -> Case:
         if "kernel log" in {source.tool for source in snapshot.sources}:
             case.kernel_logs.append(snapshot.node)
     case.kernel_logs = sorted(set(case.kernel_logs))
+    place_boot_times(case.snapshots, events)
     case.events = merge_events(events)
     return case

@@ -25,7 +25,7 @@ PROMPT = re.compile(
     rf"^(?:"
     rf"\[?(?:\([\w.-]+\) ?)?(?P<user>[\w.-]+)@(?P<host>[\w.-]+)[: ][^\n#$]{{0,120}}?\]?[#$] (?P<c1>[^\n]+)"
     rf"|(?:[#$%>]|\++) ?(?P<c2>(?:sudo +)?(?:{_COMMANDS})\b[^\n]*)"
-    rf"|### kilter: (?P<c3>[^\n]+)"
+    rf"|### (?:kilter: )?(?P<c3>(?<=kilter: )[^\n]+|stderr)"
     rf"|==> (?P<file>[^\n]+) <=="
     rf")$",
     re.M,
@@ -54,7 +54,9 @@ def _pieces(text: str) -> list[_Piece]:
     for start, match, is_prompt in marks:
         last = pieces[-1]
         if is_prompt:
-            command = next((match.group(name) for name in ("c1", "c2", "c3") if match.group(name)), "") or match.group("file") or ""
+            command = (
+                next((match.group(name) for name in ("c1", "c2", "c3") if match.group(name)), "") or match.group("file") or ""
+            )
             node = match.group("host") or node
             last.end = start
             after = match.end() + 1
@@ -74,7 +76,9 @@ def _parse(capture: Capture, block: Block, fragment: Fragment) -> None:
     try:
         capture.parser()(block, fragment)
     except Exception as error:  # a parser's bug must cost one block, not the run
-        fragment.note(f"reader of {capture.tool} failed at line {block.first_line} ({type(error).__name__}: {error}); please report this capture")
+        fragment.note(
+            f"reader of {capture.tool} failed at line {block.first_line} ({type(error).__name__}: {error}); please report this capture"
+        )
         for number, line in block.numbered():
             fragment.unparsed(number, line)
 
@@ -144,7 +148,7 @@ def read_text(name: str, text: str, *, year: int, node: str = "") -> tuple[list[
                     summary.tools.append(fragment.source.tool)
             for number, line in rest:
                 unplaced.add(number, line, event_lines=event_lines)
-    logs = _log_fragment(name, log, node, bool(unplaced.kernel_lines or log.events))
+    logs = _log_fragment(name, log, node, bool(unplaced.kernel_lines or log.events or log.facts))
     if logs is not None:
         fragments.append(logs)
         summary.tools.append("kernel log")
@@ -171,6 +175,8 @@ def _blocks(name: str, text: str, node: str) -> Iterator[tuple[Fragment | None, 
             lines.pop()
         lines = [line.rstrip("\r") for line in lines]
         if piece.capture is None:
+            if piece.command == "stderr":
+                continue  # what a collected tool said beside its output; log lines in it are found by the scan of the whole text
             yield None, list(enumerate(lines, number))
             continue
         source = Source(name=name, tool=piece.capture.tool, command=piece.command, node=piece.node or node)
@@ -186,9 +192,7 @@ def _log_fragment(name: str, log: kernel_log.KernelLog, node: str, is_log: bool)
     source = Source(name=name, tool="kernel log", node=nodes.pop() if len(nodes) == 1 else node)
     fragment = Fragment(source)
     fragment.events = log.events
-    if log.driver_version is not None:
-        version, line = log.driver_version
-        fragment.snapshot.software.put("driver_version", version, fragment.ref(line))
+    for name, (value, line) in log.facts.items():
+        part, _, field = name.partition(".")
+        getattr(fragment.snapshot, part).put(field, value, fragment.ref(line))
     return fragment
-
-

@@ -7,6 +7,7 @@ import datetime
 import io
 import lzma
 import os
+import re
 import sys
 import tarfile
 import zipfile
@@ -129,6 +130,15 @@ def _file(path: Path, name: str, group: str) -> Iterator[_File]:
     yield from _expand(_File(name, group, data, year, cut))
 
 
+_COLLECTED = re.compile(r"kilter-(.+)-\d{8}T\d{6}Z$")
+
+
+def _node_of(folder: str) -> str:
+    """The node that a folder in an archive stands for: the host in the name that kilter's collector gives, else the name."""
+    match = _COLLECTED.match(folder)
+    return match.group(1) if match else folder
+
+
 def _expand(file: _File) -> Iterator[_File]:
     """A plain file, or the members of an archive."""
     data = file.data
@@ -140,7 +150,9 @@ def _expand(file: _File) -> Iterator[_File]:
         return
     unpacked, cut = _unpack(data)
     if unpacked[257:262] == b"ustar":
-        yield from (member._replace(group=file.group or member.group) for member in _tar_members(unpacked, file.name, file.year))
+        yield from (
+            member._replace(group=file.group or _node_of(member.group)) for member in _tar_members(unpacked, file.name, file.year)
+        )
         return
     yield file._replace(data=unpacked, truncated=file.truncated or cut)
 
@@ -157,7 +169,7 @@ def _walk(top: Path) -> Iterator[tuple[Path, str, str]]:
             path = Path(folder, name)
             if path.is_file() and not path.is_symlink():
                 relative = path.relative_to(top)
-                yield path, str(relative), relative.parts[0] if len(relative.parts) > 1 else ""
+                yield path, str(relative), _node_of(relative.parts[0]) if len(relative.parts) > 1 else ""
 
 
 def read_paths(paths: list[str], *, progress: Callable[[str], None] | None = None) -> Case:
@@ -192,7 +204,9 @@ def _files(given: str, fragments: list[Fragment], inputs: list[Input]) -> Iterat
                 return
             files = list(_walk(path))
             if not files:
-                raise UnusableInput(f"{given}: a folder without files; expected captures such as the output of nvidia-smi -q, lspci -vvv, dmesg")
+                raise UnusableInput(
+                    f"{given}: a folder without files; expected captures such as the output of nvidia-smi -q, lspci -vvv, dmesg"
+                )
             for file, label, group in files:
                 yield from _file(file, label, group)
         elif path.exists() and not path.is_file():

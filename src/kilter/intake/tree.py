@@ -1,6 +1,7 @@
 """One view of ``/sys`` and ``/proc``, whether it is this host, a captured directory, or lines of text.
 
-All live readers work on a :class:`Tree`, so a pasted ``grep -r . /sys/class/infiniband`` yields the same facts as the host itself.
+All live readers work on a :class:`Tree`, so a pasted ``grep -r . /sys/class/infiniband`` yields the same facts as the
+host itself.
 """
 
 from __future__ import annotations
@@ -97,8 +98,9 @@ class RealTree:
             return []
 
     def link(self, path: str) -> str | None:
+        parent, _, base = path.rstrip("/").rpartition("/")
         try:
-            return os.readlink(os.path.join(self.root, path.lstrip("/")))
+            return os.readlink(os.path.join(self._real(parent or "/"), base))
         except (OSError, ValueError):
             return None
 
@@ -110,8 +112,12 @@ class RealTree:
 
     def missing(self, path: str) -> Missing:
         try:
-            with open(self._real(path), "rb") as file:
-                file.read(1)
+            fd = os.open(self._real(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            try:
+                if stat.S_ISREG(os.fstat(fd).st_mode):
+                    os.read(fd, 1)
+            finally:
+                os.close(fd)
         except FileNotFoundError:
             return Missing(Reason.ABSENT, f"{path} does not exist")
         except PermissionError:

@@ -138,6 +138,8 @@ def _brief(out: _Writer, findings: list[Finding], case: Case) -> None:
 def _node_line(snapshot: Snapshot) -> str:
     summary = summarize(snapshot)
     parts = [summary.node or "node (not named)"]
+    if snapshot.host.dmi_product:
+        parts.append(snapshot.host.dmi_product)
     parts += [f"{count}x {name}" for name, count in summary.accelerators.items()]
     if summary.driver_version:
         parts.append(f"driver {summary.driver_version}")
@@ -175,6 +177,8 @@ _TOOLS = (
     (re.compile(r"ethtool"), "ethtool -S of each NIC, twice"),
     (re.compile(r"NCCL_DEBUG"), "the job's log with NCCL_DEBUG=INFO"),
 )
+#: Findings with which the driver's tools may never return (research: section 0, item 9).
+_HANGS = {"gpu.xid.62", "gpu.xid.79", "gpu.xid.119", "gpu.xid.120", "gpu.gsp_slow", "gpu.lost"}
 _HOST = "ulimit -a, df -k /dev/shm, lsmod, /proc/cmdline, numactl -H"
 
 
@@ -197,6 +201,13 @@ def _coverage(out: _Writer, diagnosis: Diagnosis, verbose: bool) -> None:
         for tool, families in sorted(by_tool.items(), key=lambda item: -sum(item[1].values())):
             what = ", ".join(f"{family} {n}" for family, n in sorted(families.items()))
             out.labelled("", f"{tool}: {what}", indent=2, gutter=0)
+    if any(f.id in _HANGS for f in diagnosis.findings):
+        out.labelled(
+            "",
+            "Careful: with a GPU in this state nvidia-smi can hang. kilter snapshot runs it under a time limit.",
+            indent=0,
+            gutter=0,
+        )
     partly = [c for c in diagnosis.checks if c.not_checked and c.outcome is not Outcome.NOT_CHECKED]
     if partly:
         out.labelled(

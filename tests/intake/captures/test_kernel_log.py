@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mangle import mangled
 
 from kilter.facts.event import Clock, Event
 from kilter.intake.captures import kernel_log
 from kilter.intake.captures.log_time import read_stamp
+from mangle import mangled
 
 DATA = Path(__file__).parents[2] / "data"
 
@@ -67,7 +67,9 @@ def test_syslog_year_is_assumed_and_marked() -> None:
 
 # The MIG form and units with digits are lost by leptonai/gpud 4a8de33 (research: health.md section 8).
 def test_mig_form_keeps_the_xid_and_its_instances() -> None:
-    event = one("NVRM: Xid (PCI:0000:18:00 GPU-I:01 GPU-CI:00): 94, pid=7194, Contained: CE User Channel (0x9). RST: No, D-RST: No")
+    event = one(
+        "NVRM: Xid (PCI:0000:18:00 GPU-I:01 GPU-CI:00): 94, pid=7194, Contained: CE User Channel (0x9). RST: No, D-RST: No"
+    )
     assert (event.code, event.device) == (94, "0000:18:00.0")
     assert (event.fields["gi"], event.fields["ci"]) == ("01", "00")
 
@@ -140,9 +142,15 @@ def test_aer_lines_of_one_error_are_one_event_with_its_bits() -> None:
         ("NVRM: Slow RPC response from GPU0 GSP (5000000us)", "gpu.gsp_slow"),
         ("NVRM: krcWatchdog_IMPL: RC watchdog: GPU is probably locked!", "gpu.watchdog"),
         ("mlx5_core 0000:1a:00.0: poll_health:803:(pid 0): device's health compromised - reached miss count", "mlx5.health"),
-        ("mlx5_core 0000:1a:00.0: wait_func:1155:(pid 9): ACCESS_REG(0x805) timeout. Will cause a leak of a command resource", "mlx5.timeout"),
+        (
+            "mlx5_core 0000:1a:00.0: wait_func:1155:(pid 9): ACCESS_REG(0x805) timeout. Will cause a leak of a command resource",
+            "mlx5.timeout",
+        ),
         ("mlx5_core 0000:1a:00.0: Port module event[error]: module 0, Cable error, Bad or shorted cable", "mlx5.module"),
-        ("mlx5_core 0000:1a:00.0: mlx5_pcie_event:304:(pid 1): Detected insufficient power on the PCIe slot (26W).", "mlx5.power"),
+        (
+            "mlx5_core 0000:1a:00.0: mlx5_pcie_event:304:(pid 1): Detected insufficient power on the PCIe slot (26W).",
+            "mlx5.power",
+        ),
         ("mlx5_core 0000:1a:00.0 ib0: Link down", "mlx5.link_down"),
         ("Out of memory: Killed process 4242 (python3) total-vm:100kB, anon-rss:1kB", "oom.kill"),
         ("Memory cgroup out of memory: Killed process 4242 (python3) total-vm:100kB", "oom.kill"),
@@ -150,11 +158,17 @@ def test_aer_lines_of_one_error_are_one_event_with_its_bits() -> None:
         ("watchdog: BUG: soft lockup - CPU#3 stuck for 22s! [python:4242]", "lockup"),
         ("EDAC MC0: 1 UE memory read error on CPU_SrcID#0_MC#0", "edac"),
         ("mce: [Hardware Error]: CPU 3: Machine Check: 0 Bank 5: be00000000800400", "machine_check"),
-        ("pt_main_thread[2536443]: segfault at 7f79 ip 00007f7 sp 00007f7 error 4 in libnccl.so.2[7f7c7ac00000+d3d3000]", "segfault"),
+        (
+            "pt_main_thread[2536443]: segfault at 7f79 ip 00007f7 sp 00007f7 error 4 in libnccl.so.2[7f7c7ac00000+d3d3000]",
+            "segfault",
+        ),
         ("DMAR: [DMA Read NO_PASID] Request device [18:00.0] fault addr 0xff", "iommu.fault"),
         ("EXT4-fs (nvme0n1p2): Remounting filesystem read-only", "filesystem.read_only"),
         ("Kernel panic - not syncing: Fatal exception", "kernel.panic"),
-        ("nvidia-peermem nv_get_p2p_free_callback:127 ERROR detected invalid context, skipping further processing", "peermem.invalid_context"),
+        (
+            "nvidia-peermem nv_get_p2p_free_callback:127 ERROR detected invalid context, skipping further processing",
+            "peermem.invalid_context",
+        ),
     ],
 )
 def test_known_lines_have_their_kind(line: str, kind: str) -> None:
@@ -178,9 +192,18 @@ def test_ordinary_lines_are_silent(line: str) -> None:
     assert events(line) == []
 
 
-def test_driver_version_is_taken_from_its_banner() -> None:
-    log = kernel_log.scan("[1.0] NVRM: loading NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5\n", "log", year=2026)
-    assert log.driver_version == ("550.54.15", 1)
+def test_a_boot_log_tells_of_the_machine_too() -> None:
+    text = (
+        "[0.0] Linux version 6.8.0-45-generic (buildd@x) (gcc)\n[0.0] Command line: BOOT_IMAGE=/vmlinuz root=/dev/sda1 iommu=pt\n"
+        "[0.0] DMI: Dell Inc. PowerEdge XE9680/0KK0RG, BIOS 2.3.5 09/10/2024\n"
+        "[1.0] NVRM: loading NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5\n"
+    )
+    assert {name: value for name, (value, _) in kernel_log.scan(text, "log", year=2026).facts.items()} == {
+        "kernel.release": "6.8.0-45-generic",
+        "kernel.cmdline": "BOOT_IMAGE=/vmlinuz root=/dev/sda1 iommu=pt",
+        "host.dmi_product": "Dell Inc. PowerEdge XE9680",
+        "software.driver_version": "550.54.15",
+    }
 
 
 def test_lines_are_numbered_as_in_the_file() -> None:
@@ -188,7 +211,12 @@ def test_lines_are_numbered_as_in_the_file() -> None:
     assert [e.line for e in events(text)] == [100, 151]
 
 
-LOGS = ["s018-xid119-gsp-timeout-h100/dmesg.txt", "s019-xid13-43-user-fault/dmesg.txt", "s021-peermem-invalid-context/kmsg.txt", "s059-xid79-rtx4090-fell-off-bus/kernel.log"]
+LOGS = [
+    "s018-xid119-gsp-timeout-h100/dmesg.txt",
+    "s019-xid13-43-user-fault/dmesg.txt",
+    "s021-peermem-invalid-context/kmsg.txt",
+    "s059-xid79-rtx4090-fell-off-bus/kernel.log",
+]
 
 
 @given(st.sampled_from(LOGS).flatmap(lambda name: mangled((DATA / name).read_text())))

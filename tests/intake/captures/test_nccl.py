@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mangle import mangled
 
 from kilter.intake.captures.kernel_log import marked_lines
 from kilter.intake.captures.nccl import MARKS, NcclLog
+from mangle import mangled
 
 DATA = Path(__file__).parents[2] / "data"
 
@@ -129,7 +129,11 @@ def test_versions_environment_and_gdr_are_kept() -> None:
     assert log.job.gdr == {"mlx5_0": "enabled", "HCA 1": "disabled"}
 
 
-@given(st.sampled_from(["s055-nccl-2xa800-shm-instead-of-p2p/nccl.log", "s056-nccl-shm-exhausted-container/nccl.log"]).flatmap(lambda n: mangled((DATA / n).read_text())))
+@given(
+    st.sampled_from(["s055-nccl-2xa800-shm-instead-of-p2p/nccl.log", "s056-nccl-shm-exhausted-container/nccl.log"]).flatmap(
+        lambda n: mangled((DATA / n).read_text())
+    )
+)
 @settings(max_examples=100, deadline=None)
 def test_damaged_logs_never_raise(text: str) -> None:
     read(text)

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mangle import mangled
 
 from kilter.facts.base import Reason
 from kilter.facts.case import Case, Snapshot
 from kilter.intake.merge import assemble
 from kilter.intake.paste import read_text
+from mangle import mangled
 
 DATA = Path(__file__).parents[2] / "data"
 
@@ -138,7 +138,12 @@ def test_table_gives_state_and_leaves_cut_names_out() -> None:
 def test_mig_table_names_instances_and_has_no_utilisation() -> None:
     (gpu,) = snapshot("s002-h100-mig-590-idle-load/idle.nvidia-smi.txt").accelerators or []
     assert gpu.mig_mode is True
-    assert [(m.gpu_instance, m.memory_total_mib) for m in gpu.mig_devices or []] == [(2, 40448), (3, 20096), (9, 9984), (10, 9984)]
+    assert [(m.gpu_instance, m.memory_total_mib) for m in gpu.mig_devices or []] == [
+        (2, 40448),
+        (3, 20096),
+        (9, 9984),
+        (10, 9984),
+    ]
     assert gpu.readings[0].utilization_percent is None
 
 
@@ -213,7 +218,9 @@ def test_tool_errors_are_driver_errors(text: str) -> None:
 
 
 def test_lost_gpu_in_a_csv_row_is_marked() -> None:
-    snap = of_text("index, name, pci.bus_id, temperature.gpu\n0, NVIDIA A100, 00000000:01:00.0, 40\n1, [GPU is lost], 00000000:41:00.0, [GPU is lost]\n")
+    snap = of_text(
+        "index, name, pci.bus_id, temperature.gpu\n0, NVIDIA A100, 00000000:01:00.0, 40\n1, [GPU is lost], 00000000:41:00.0, [GPU is lost]\n"
+    )
     good, lost = snap.accelerators or []
     assert good.error is None
     assert lost.error == "GPU is lost"

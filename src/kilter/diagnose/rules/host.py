@@ -87,6 +87,8 @@ def peermem(snapshot: Snapshot, ctx: Context) -> Finding | None:
     modules = ctx.need(snapshot.kernel, Kernel.modules)
     if not (_has_rdma(snapshot) and _has_gpu(snapshot)) or "nvidia" not in modules:
         raise ctx.skip("no GPU together with RDMA")
+    if "modules" in snapshot.kernel.missing:
+        raise ctx.missing("whole list of modules (only some were given)")
     if any(name in modules for name in ("nvidia_peermem", "nv_peer_mem")):
         return None
     flavour = ctx.known(snapshot.software, Software.driver_flavour)

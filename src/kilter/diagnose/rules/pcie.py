@@ -190,7 +190,7 @@ def link_degraded(device: PciDevice, ctx: Context) -> Finding | None:
     if parent is not None and upstream_known:
         best_speed = min(best_speed, parent.link_speed_max_gts or best_speed)
         best_width = min(best_width, parent.link_width_max or best_width)
-    if speed >= best_speed and width >= best_width or width == 0:
+    if (speed >= best_speed and width >= best_width) or width == 0:
         return None
     severity = "warning" if upstream_known else "info"
     return ctx.finding(

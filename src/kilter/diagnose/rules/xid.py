@@ -142,8 +142,8 @@ def _finding(code: int, device: str, events: list[Event], extra: list[Event], lo
             Cause("GSP firmware or driver bug", "likely", "same function on several nodes with one driver version"),
             Cause("this GPU", "possible", "returns on this GPU alone after a reset"),
         ]
-        if log.snapshot is not None and log.snapshot.software.driver_version is None:
-            next_test = "nvidia-smi --version (driver); do not poll NVML until the GPU is reset"
+        if log.snapshot is None or log.snapshot.software.driver_version is None:
+            next_test = "cat /proc/driver/nvidia/version (asks no GPU); leave nvidia-smi alone until the GPU is reset"
     disagreement = " ".join(xid.disagreements(code))
     return ctx.finding(
         severity,

@@ -11,7 +11,7 @@ from kilter.facts.base import Reason
 from kilter.intake.captures.bounded import lines
 from kilter.intake.fragment import Block, Fragment
 
-_LINE = re.compile(r"(declare -[a-z]*x[a-z]* |typeset -x |export |setenv )?([A-Za-z_][A-Za-z0-9_]*)(?:=(.*)| +(.*)|)$")
+_LINE = re.compile(r"(declare -[a-zA-Z]{1,8} |typeset -x |export |setenv )?([A-Za-z_][A-Za-z0-9_]*)(?:=(.*)| +(.*)|)$")
 _KEPT = re.compile(
     r"(?:NCCL|RCCL|BKCL|XCCL|CUDA|CUBLAS|CUDNN|NVIDIA|NVTE|NVSHMEM|TORCH|TORCHELASTIC|PYTORCH|TRITON|UCX|UCC|OMP|GOMP|KMP|MKL|OPENBLAS|OMPI"
     r"|PMI|PMIX|MPI|GLOO|HSA|HIP|ROCR|XPU|XRE|XPURT|XTCL|XDNN|KUNLUN|SLURM|FI|OFI|AWS_OFI|RDMA|RDMAV|IBV|MLX5|IPOIB|DEEPSPEED|DS|MEGATRON"

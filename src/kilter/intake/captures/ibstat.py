@@ -32,7 +32,7 @@ _PHYSICAL_WORDS = {word.lower().replace(" ", ""): word for word in PHYSICAL_STAT
 _CA = re.compile(r"CA '([^']+)'")
 _STATUS = re.compile(r"Infiniband device '([^']+)' port (\d+) status:")
 _PORT = re.compile(r"Port (\d+):$")
-_RATE = re.compile(r"(\d+(?:\.\d+)?)(?: ?Gb/s(?:ec)?)?(?: ?\(([^)]*)\))?")
+_RATE = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(?: ?Gb/s(?:ec)?)?(?: ?\(([^)]*)\))?")
 _NUMBERED = re.compile(r"(\d+): *(.*)")
 
 _IGNORED_DEVICE = {"number of ports", "hardware version", "system image guid"}

@@ -15,7 +15,7 @@ from kilter.intake.fragment import Block, Fragment
 
 _NUMBERED = re.compile(r"(.*?) *\((\d+)\)$")
 _WIDTH = re.compile(r"(\d+)X?\b")
-_SPEED = re.compile(r"(\d+(?:\.\d+)?) *Gbps")
+_SPEED = re.compile(r"(\d{1,9}(?:\.\d{1,9})?) *Gbps")
 _GID = re.compile(r"GID\[ *(\d+)\]:?\s*(\S+?)(?:, *(.+))?$")
 _MELLANOX_IEEE_OUI = 0x2C9
 

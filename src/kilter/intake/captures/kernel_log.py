@@ -15,11 +15,14 @@ from kilter.facts.event import Clock, Event
 from kilter.facts.pci import pci_address
 from kilter.intake.captures.log_time import Stamp, read_stamp
 
-#: A line without any of these words holds no event. Kept as plain literals: this is what every line of a large log is tried against.
-MARKS = re.compile(
-    r"NVRM: |SXid|:    \[|nvidia-peermem|nvidia-nvlink|Bus Error: |AER: |pciehp|mlx5_core|mlx5_cmd|Out of memory|out of memory|oom-kill|"
-    r"blocked for more than|soft lockup|LOCKUP|detected stall|Hardware Error|mce: |EDAC |segfault at|DMAR: |AMD-Vi: |"
-    r"Remounting filesystem|I/O error|Kernel panic|\bBUG: |\bOops: |general protection|I/O timeout|controller is down|kunlun"
+#: A line without any of these words holds no event. Plain literals: finding them is what a large log costs.
+MARKS = (
+    *("NVRM: ", "SXid", "nvidia-peermem", "nvidia-nvlink", "kunlun", "mlx5_"),
+    *("Bus Error: ", "AER: ", ":    [", "pciehp", "DMAR: ", "AMD-Vi: "),
+    *("ut of memory", "blocked for more than", "soft lockup", "LOCKUP", "detected stall", "segfault at"),
+    *("Hardware Error", "mce: ", "EDAC ", "Remounting filesystem", "I/O error", "I/O timeout", "controller is down"),
+    *("Kernel panic", "BUG: ", "Oops: ", "general protection"),
+    *("Hardware name: ", "DMI: ", "Linux version ", "ommand line: "),
 )
 
 _PCI = r"(?P<bdf>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?)"
@@ -230,6 +233,15 @@ _BENIGN = re.compile(
 )
 
 
+#: What a boot log says of the machine itself.
+_FACTS: tuple[tuple[str, re.Pattern[str]], ...] = (
+    ("software.driver_version", re.compile(r"NVRM: loading NVIDIA UNIX .*?Module(?: for \S+)? +(\d+\.\d+(?:\.\d+)?)")),
+    ("host.dmi_product", re.compile(r"(?:Hardware name|DMI): ([^,\n]+?)(?:/[^,/\n]*)?, BIOS ")),
+    ("kernel.release", re.compile(r"^Linux version (\d\S+)")),
+    ("kernel.cmdline", re.compile(r"^(?:Kernel c|C)ommand line: (.+)$")),
+)
+
+
 class KernelLog:
     """Turns lines into events; keeps what later lines of the same message refer to."""
 
@@ -237,7 +249,7 @@ class KernelLog:
         self.source = source
         self.year = year
         self.events: list[Event] = []
-        self.driver_version: tuple[str, int] | None = None
+        self.facts: dict[str, tuple[str, int]] = {}  # "software.driver_version" -> (value, line)
         self._pending_gpu: tuple[str, int] | None = None
         self._last_aer: dict[str, Event] = {}
 
@@ -284,9 +296,10 @@ class KernelLog:
         if match := re.match(r"\s*NVRM: The NVIDIA GPU ([0-9a-f:.]+)\s*(?:\(PCI ID.*)?$", message):
             self._pending_gpu = (pci_address(match.group(1)) or "", number)
             return True
-        if match := re.match(r"\s*NVRM: loading NVIDIA UNIX .*?Module(?: for \S+)? +(\d+\.\d+(?:\.\d+)?)", message):
-            self.driver_version = (match.group(1), number)
-            return True
+        for name, pattern in _FACTS:
+            if match := pattern.search(message):
+                self.facts.setdefault(name, (match.group(1).strip(), number))
+                return True
         return False
 
     def _aer_bit(self, match: re.Match[str]) -> Event | None:
@@ -326,19 +339,21 @@ def scan(text: str, source: str, *, year: int, first_line: int = 1) -> KernelLog
     return log
 
 
-def marked_lines(text: str, marks: re.Pattern[str], first_line: int = 1) -> Iterator[tuple[int, str]]:
-    """(number, line) of each line that holds a match of ``marks``; lines are counted without splitting the text."""
-    position = 0
-    counted = 0
+def marked_lines(text: str, marks: tuple[str, ...], first_line: int = 1) -> Iterator[tuple[int, str]]:
+    """(number, line) of each line that holds one of ``marks``, in order; lines are counted without splitting the text."""
+    starts: set[int] = set()
+    for mark in marks:
+        position = text.find(mark)
+        while position >= 0:
+            starts.add(text.rfind("\n", 0, position) + 1)
+            end = text.find("\n", position)
+            if end < 0:
+                break
+            position = text.find(mark, end)
     number = first_line
-    while (match := marks.search(text, position)) is not None:
-        start = text.rfind("\n", 0, match.start()) + 1
-        end = text.find("\n", match.end())
-        if end < 0:
-            end = len(text)
+    counted = 0
+    for start in sorted(starts):
         number += text.count("\n", counted, start)
         counted = start
-        yield number, text[start:end]
-        position = end + 1
-        if position > len(text):
-            return
+        end = text.find("\n", start)
+        yield number, text[start : end if end >= 0 else len(text)]

@@ -52,7 +52,9 @@ _ISO = re.compile(
     r"\[?(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(?:[.,](\d{1,9}))?(?: ?(Z|UTC|[+-]\d\d:?\d\d))?\]?(?: ([\w.-]+) (?:kernel|systemd-coredump)(?:\[\d+\])?:)? ?"
 )
 _SYSLOG = re.compile(r"(\S{1,8}) +(\d{1,2}) (\d\d):(\d\d):(\d\d)(?:\.(\d+))?(?: (\d{4}))? ([\w.-]+) ([\w.-]+)(?:\[\d+\])?: ")
-_KERNEL = re.compile(r"(?:[^:\n]{1,12} +\d{1,2} \d\d:\d\d:\d\d|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)\S* (?:[\w.-]+ )?kernel(?:\[\d+\])?: ")
+_KERNEL = re.compile(
+    r"(?:[^:\n]{1,12} +\d{1,2} \d\d:\d\d:\d\d|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)\S* (?:[\w.-]+ )?kernel(?:\[\d+\])?: "
+)
 _KMSG = re.compile(r"(\d+),(\d+),(\d+),[^;\n]*;")
 _LEVEL = re.compile(r"(?:<\d+>(?:1 )?|(?:kern|user|daemon|syslog) *:(?:emerg|alert|crit|err|warn|notice|info|debug) *: )")
 _PDSH = re.compile(r"([A-Za-z][\w.-]*): (?=\[ *\+?[\dA-Z]|<\d|\d{4}-\d\d-|[A-Z][a-z]{2} +\d+ \d\d:)")

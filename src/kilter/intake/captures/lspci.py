@@ -25,12 +25,12 @@ _CLASS_START = re.compile(r'["A-Z]|\d[A-Z]|[0-9a-f]{4}: ')
 _HEX = re.compile(r"([0-9a-f]{2,3}): ((?:[0-9a-f]{2} ){0,15}[0-9a-f]{2})$")
 _SUFFIX = re.compile(r"\((?:rev ([0-9a-f]{2})|prog-if ([0-9a-f]{2})[^()]*(?:\([^()]*\)[^()]*)?)\)$")
 _FLAG = re.compile(r"(?<![\w-])([A-Za-z][\w-]*)([+-])(?![\w-])")
-_SPEED = re.compile(r"Speed <?(\d+(?:\.\d+)?|[A-Za-z]+)(?:GT/s)?>?")
+_SPEED = re.compile(r"Speed <?(\d{1,6}(?:\.\d{1,6})?|[A-Za-z]+)(?:GT/s)?>?")
 _WIDTH = re.compile(r"Width x(\d+)")
 _ASPM = re.compile(r"ASPM ([^;,]+)")
 _PAYLOAD = re.compile(r"MaxPayload (\d+) bytes")
 _READ_REQUEST = re.compile(r"MaxReadReq (\d+) bytes")
-_TARGET = re.compile(r"Target Link Speed: (\d+(?:\.\d+)?)GT/s")
+_TARGET = re.compile(r"Target Link Speed: (\d{1,6}(?:\.\d{1,6})?)GT/s")
 _BUSES = re.compile(r"primary=([0-9a-f]{2}), secondary=([0-9a-f]{2}), subordinate=([0-9a-f]{2})")
 _EXPRESS = re.compile(r"Express (?:\(v\d+\) )?([^,(]+?)(?: \(Slot[+-]\))?(?:,| IRQ| MSI|$)")
 _CAPABILITY = re.compile(r"\[([0-9a-f]+)(?: v\d+)?\] ?(.*)")
@@ -123,7 +123,9 @@ class _Reader:
             return
         from kilter.intake.live import config_space  # only listings with -x need it
 
+        slot, slot_ref = device.slot, device.origin.get("slot")
         config_space.apply(device, data, ref)
+        device.put("slot", slot, slot_ref)  # "Physical Slot" is the platform's name; the register holds a number only
         self.seen["dumped"] = True
 
     # --- lines
@@ -169,7 +171,7 @@ class _Reader:
 
     def _is_detail(self, raw: str, text: str) -> bool:
         """Whether a line looks like a detail of a capability, of which there are hundreds."""
-        if _FLAG.search(text) or text.startswith(("Expansion ROM at", "<")):
+        if _FLAG.search(text) or text.startswith(("Expansion ROM at", "16-bit legacy interface", "<")):
             return True
         deep = raw.startswith(("\t\t", "        \t", "                ", "    " * 3))
         return bool(self.capability) and (deep or text.endswith("<?>"))

@@ -12,16 +12,16 @@ from kilter.facts.nccl import NcclConnection, NcclJob, NcclRank
 from kilter.facts.pci import pci_address
 from kilter.intake.captures.log_time import read_stamp
 
-MARKS = re.compile(
-    r"NCCL (?:INFO|WARN|VERSION|version|TRACE)|ncclSystemError|ncclUnhandledCudaError|ncclInternalError|ncclRemoteError"
-)
+MARKS = ("NCCL INFO", "NCCL WARN", "NCCL VERSION", "NCCL version")
 
 _LINE = re.compile(
     r"(?P<host>[A-Za-z0-9_][\w.-]*):(?P<pid>\d+):(?P<tid>\d+) \[(?P<device>\d+)\] (?:(?P<stamp>\d[\d.:/ -]*\d) )?(?:(?P<file>[\w/.-]+\.(?:cc|cu|h|cpp)):(?P<line>\d+) )?"
     r"NCCL (?P<level>INFO|WARN|TRACE|VERSION|CALL) (?P<text>.*)"
 )
 #: Lines whose prefix was stripped, or replaced by a framework's "[rank0]".
-_BARE = re.compile(r"(?:\[rank ?(?P<device>\d+)\][: ]*)?(?:(?P<file>[\w/.-]+\.(?:cc|cu|h|cpp)):(?P<line>\d+) )?NCCL (?P<level>INFO|WARN) (?P<text>.*)")
+_BARE = re.compile(
+    r"(?:\[rank ?(?P<device>\d+)\][: ]*)?(?:(?P<file>[\w/.-]+\.(?:cc|cu|h|cpp)):(?P<line>\d+) )?NCCL (?P<level>INFO|WARN) (?P<text>.*)"
+)
 _VERSION = re.compile(r"NCCL version (\d+\.\d+(?:\.\d+)?\S*)")
 _CUDA_DRIVER = re.compile(r"cudaDriverVersion (\d+)")
 _NETWORK = re.compile(r"(?:Using network|Assigned NET plugin) (.+?)(?: to comm.*)?$")
@@ -34,7 +34,9 @@ _SHAPE = re.compile(r"comm \S+ rank (\d+) nRanks (\d+) nNodes (\d+) localRanks (
 _VIA = re.compile(
     r"(?:Channel|Ring) \d+(?:/\d+)? ?: ?(\d+)\[[^\]]*\] -> (\d+)\[[^\]]*\](?: +\[(?:send|receive|recv)\])? +via (\S.*?)(?: comm .*)?$"
 )
-_GDR_HCA = re.compile(r"GPU Direct RDMA (Enabled|Disabled) for (?:GPU (?P<gpu>\S+)(?: / HCA (?P<near>\d+))?|HCA (?P<hca>\d+)(?: '(?P<name>[^']*)')?)")
+_GDR_HCA = re.compile(
+    r"GPU Direct RDMA (Enabled|Disabled) for (?:GPU (?P<gpu>\S+)(?: / HCA (?P<near>\d+))?|HCA (?P<hca>\d+)(?: '(?P<name>[^']*)')?)"
+)
 _GDR_STATE = re.compile(r"GPU Direct RDMA \((nvmem|DMABUF)\) (enabled|disabled)|GDRCOPY (enabled|disabled)", re.I)
 _ALL_P2P = re.compile(r"isAllDirectP2p (\d)")
 _CHANNELS = re.compile(r"(\d+) coll channels, (?:\d+ collnet channels, )?(?:(\d+) nvls channels, )?")

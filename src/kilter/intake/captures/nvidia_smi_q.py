@@ -62,7 +62,7 @@ def _mig(gpu: _Gpu, path: str, value: str) -> None:
             mig.gpu_instance = integer(value)
         elif key == "Compute Instance ID":
             mig.compute_instance = integer(value)
-        elif path.endswith("FB MIG Memory Usage/Total") or path.endswith("FB Memory Usage/Total"):
+        elif path.endswith(("FB MIG Memory Usage/Total", "FB Memory Usage/Total")):
             mig.memory_total_mib = integer(value)
 
 

@@ -225,15 +225,15 @@ def _os_release(block: Block, fragment: Fragment) -> None:
 
 # --- df
 
-_DF_UNIT = re.compile(r"(\d+)([kKMGTPE]?)(iB|B)?-blocks$")
-_DF_SIZE = re.compile(r"(\d+(?:\.\d+)?)([KMGTPE]?)(?:iB|B)?$")
+_DF_UNIT = re.compile(r"(\d{1,9})([kKMGTPE]?)(iB|B)?-blocks$")
+_DF_SIZE = re.compile(r"(\d{1,18}(?:\.\d{1,9})?)([KMGTPE]?)(?:iB|B)?$")
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5, "E": 6}
 
 
 def _df_unit(heading: str) -> int | None:
-    """Bytes of one unit of the size column: ``1K-blocks`` 1024, ``2MB-blocks`` 2000000, ``Size`` 1; None for inodes (``df -i``)."""
+    """Bytes of one unit of the size column: 1024 for ``1K-blocks``, 10**6 for ``1MB-blocks``, 1 for ``Size``; None for inodes."""
     if match := _DF_UNIT.match(heading):
-        return int(match[1]) * (1000 if match[3] == "B" else 1024) ** _POWERS[match[2].upper()]
+        return int(match[1]) * int((1000 if match[3] == "B" else 1024) ** _POWERS[match[2].upper()])
     return None if heading in ("Inodes", "Inode", "I\u8282\u70b9") else 1
 
 
@@ -253,11 +253,8 @@ def _df(block: Block, fragment: Fragment) -> None:
     for line, raw in lines(block, fragment):
         words = raw.split()
         if line == block.first_line:
-            unit = (
-                _df_unit(words[2] if len(words) > 2 and words[1] in ("Type", "\u7c7b\u578b") else words[1])
-                if len(words) > 1
-                else 1
-            )
+            headings = [word for word in words[1:] if word not in ("Type", "\u7c7b\u578b")]
+            unit = _df_unit(headings[0] if headings else "")
             continue
         if not words:
             continue

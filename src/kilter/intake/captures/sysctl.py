@@ -12,7 +12,7 @@ from kilter.facts.base import Reason
 from kilter.intake.captures.bounded import lines
 from kilter.intake.fragment import Block, Fragment
 
-_LINE = re.compile(r"([a-z][a-z0-9_-]*(?:[./][^\s=]+)+) ?= ?(.*)$")
+_LINE = re.compile(r"([a-z][a-z0-9_-]*[./][^\s=]+) ?= ?(.*)$")
 _DENIED = re.compile(r"sysctl: (?:permission denied on key|reading key|error: permission denied on key) ['\"]([^'\"]+)['\"]")
 _ABSENT = re.compile(r"sysctl: (?:cannot stat|error:) /proc/sys/(\S+?):")
 

@@ -1,4 +1,4 @@
-"""``grep -r . /sys/...`` and ``/proc``: lines of ``path:value``, links as ``path -> target``. Also kilter's own collector writes this."""
+"""``grep -r . /sys/...`` and ``/proc``: lines of ``path:value``, links as ``path -> target``. kilter's collector writes this too."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kilter.intake.tree import TextTree
 
 #: A path; a colon belongs to it only inside a PCI address or the name of a PCI root.
 _PATH = re.compile(
-    r"(/(?:sys|proc)/(?:[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]|pci[0-9a-f]{4}:[0-9a-f]{2}|[^\s:])*)(:| -> )(.*)$"
+    r"(/(?:sys|proc)/(?:[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]|pci[0-9a-f]{4}:[0-9a-f]{2}|pci_bus/[0-9a-f]{4}:[0-9a-f]{2}|[^\s:])*)(:| -> )(.*)$"
 )
 
 

@@ -61,11 +61,19 @@ SYSCTLS='
     sunrpc/tcp_max_slot_table_entries sunrpc/rdma_slot_table_entries
 '
 
-# How the names of kernel build options that matter start.
-OPTIONS='PCI|HOTPLUG_PCI|IOMMU|NUMA|TRANSPARENT|HUGETLB|INIT_ON|DMA|MODULE|MODVER|HZ|NO_HZ|PREEMPT|SECURITY_LOCK|INTEL_I|AMD_IOMMU'
-OPTIONS="$OPTIONS|X86_INTEL|X86_AMD|X86_MCE|INFINIBAND|MLX5|BPF|DEBUG_INFO_BTF|ARM64_|ARM_SMMU|EDAC|VFIO|HMM|ZONE_DEV|DEVICE_PRIV"
-OPTIONS="$OPTIONS|CGROUP|CFS|SCHED|LRU_GEN|CPU_|RCU_NOCB|KVM_GUEST|HYPERV|VMD|MEMCG|MEMORY_FAIL|COMPACTION|RANDSTRUCT|MITIGATION"
-OPTIONS="$OPTIONS|LOCALVERSION|VERSION_SIG|CC_VERSION|DRM_NOUVEAU|IO_URING|TCP_CONG_BBR|NET_SCH_FQ|NET_RX_BUSY|RDMA_RXE|IRQ_REMAP"
+# Kernel build options, from the same file; a star stands for any rest of the name.
+OPTIONS='
+    PCI_P2PDMA PCIEAER PCIE_DPC PCIE_EDR PCIEASPM* PCI_IOV PCI_ATS PCI_PASID HOTPLUG_PCI_PCIE VMD NUMA NUMA_BALANCING*
+    TRANSPARENT_HUGEPAGE* HUGETLB* READ_ONLY_THP_FOR_FS COMPACTION IOMMU_DEFAULT* INTEL_IOMMU* AMD_IOMMU* ARM_SMMU*
+    IRQ_REMAP INIT_ON_ALLOC_DEFAULT_ON INIT_ON_FREE_DEFAULT_ON DMA_SHARED_BUFFER DMABUF* ZONE_DEVICE DEVICE_PRIVATE
+    HMM_MIRROR MEMORY_FAILURE MODULES MODVERSIONS MODULE_SIG* SECURITY_LOCKDOWN* HZ HZ_* NO_HZ* PREEMPT* CPU_ISOLATION
+    RCU_NOCB_CPU* CPU_FREQ_DEFAULT* X86_INTEL_PSTATE X86_AMD_PSTATE* INTEL_IDLE SCHED_AUTOGROUP SCHED_CORE
+    SCHED_CLASS_EXT SCHEDSTATS CGROUPS CPUSETS CGROUP_SCHED CFS_BANDWIDTH MEMCG BPF BPF_SYSCALL BPF_JIT*
+    DEBUG_INFO_BTF* KPROBES UPROBES FTRACE FUNCTION_TRACER INFINIBAND* MLX5_* RDMA_RXE NET_RX_BUSY_POLL TCP_CONG_BBR
+    NET_SCH_FQ IO_URING ARM64_4K_PAGES ARM64_64K_PAGES ARM64_16K_PAGES HYPERV KVM_GUEST EDAC* X86_MCE* RAS* ACPI_APEI*
+    IMA LSM LOCALVERSION VERSION_SIGNATURE CC_VERSION_TEXT RANDSTRUCT* HARDENED_USERCOPY* PAGE_TABLE_ISOLATION
+    MITIGATION_* DRM_NOUVEAU VFIO* LRU_GEN*
+'
 
 say() { printf 'kilter: %s\n' "$*" >&2; }
 
@@ -199,11 +207,11 @@ lines() {
     [ "$STATUS" != timeout ] || say "no answer within $LIMIT s: $what"
 }
 
-# values WHAT FILE...: "path:value" lines of many small files by one grep; what is absent or unreadable is left out.
+# values WHAT FILE...: "path:value" lines of many small files by one grep; an empty file is kept, what is absent or unreadable is left out.
 values() {
     what=$1
     shift
-    lines "$what" grep -sH . "$@"
+    lines "$what" grep -sH '' "$@"
 }
 
 # "path -> target" of links.
@@ -308,13 +316,15 @@ proc_and_cpu() {
 # Options that matter, always as lines of /proc/config.gz: the configuration of the running kernel.
 kernel_config() {
     release=$(uname -r)
+    # shellcheck disable=SC2086 # the list is meant to split
+    names=$(set -f; printf '%s|' $OPTIONS | sed -e 's/[*]/[A-Za-z0-9_]*/g' -e 's/|$//')
     if [ -r /proc/config.gz ] && command -v gzip >/dev/null 2>&1; then
         gzip -dc /proc/config.gz
     elif [ -r "/boot/config-$release" ]; then
         cat "/boot/config-$release"
     elif [ -r "/lib/modules/$release/config" ]; then
         cat "/lib/modules/$release/config"
-    fi 2>/dev/null | grep -E "^(# )?CONFIG_($OPTIONS)" | sed 's|^|/proc/config.gz:|'
+    fi 2>/dev/null | grep -E "^(# )?CONFIG_($names)(=| is not set)" | sed 's|^|/proc/config.gz:|'
 }
 
 pci() {

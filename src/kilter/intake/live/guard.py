@@ -65,7 +65,12 @@ class GuardedTree(RealTree):
     def start(self) -> None:
         """Start the child ahead of the first use, so that its start-up overlaps with other reading."""
         if self._child is None:
-            command = [sys.executable, "-I", "-S", os.path.join(os.path.dirname(os.path.abspath(__file__)), "reader.py")]
+            command = [
+                sys.executable or "python3",
+                "-I",
+                "-S",
+                os.path.join(os.path.dirname(os.path.abspath(__file__)), "reader.py"),
+            ]
             try:
                 self._child = subprocess.Popen(
                     command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0, close_fds=True

@@ -99,7 +99,7 @@ def container(places: Places) -> str | None:
 def _detect(places: Places, host: Host) -> None:
     tree = places.tree
     flags = places.snapshot.cpu.flags
-    x86 = places.snapshot.cpu.vendor in ("GenuineIntel", "AuthenticAMD", "HygonGenuine", "CentaurHauls", "  Shanghai  ")
+    x86 = places.snapshot.cpu.vendor in ("GenuineIntel", "AuthenticAMD", "HygonGenuine", "CentaurHauls", "Shanghai")
     folder = places.folder(DMI)
     texts = [
         text

@@ -11,6 +11,12 @@ from kilter.facts.host import Kernel, Module
 from kilter.intake.live.kernel_names import CONF_SYSCTLS, CONFIG_EXACT, CONFIG_PREFIX, PARAMETER_MODULES, SYSCTLS
 from kilter.intake.live.places import Places, integer
 
+#: Of a text that shows more of /proc/sys: what counts as a setting. The rest of kernel/ is identity, told elsewhere.
+_SYSCTL_TREES = ("vm/", "kernel/", "fs/", "net/", "sunrpc/")
+_NO_SYSCTLS = tuple(
+    f"kernel/{name}" for name in ("hostname", "domainname", "osrelease", "ostype", "version", "arch", "tainted", "random/")
+)
+
 _MAX_CONFIG = 4 << 20
 
 
@@ -148,9 +154,7 @@ def _sysctls(places: Places, kernel: Kernel) -> None:
     found: dict[str, str] = {}
     if places.is_text:
         paths = [path.removeprefix("/proc/sys/") for path in places.walk("/proc/sys") if path.startswith("/proc/sys/")]
-        paths = [
-            path for path in paths if path.partition("/")[0] in ("vm", "kernel", "fs", "net", "sunrpc") and "random" not in path
-        ]
+        paths = [path for path in paths if path.startswith(_SYSCTL_TREES) and not path.startswith(_NO_SYSCTLS)]
     else:
         interfaces = ["all", "default"]
         names = tree.names("/proc/sys/net/ipv4/conf")

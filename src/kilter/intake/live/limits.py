@@ -33,7 +33,7 @@ def process_limits(limits: Limits, places: Places) -> None:
 
 def shared_memory(limits: Limits, places: Places) -> None:
     """Size of ``/dev/shm``, which NCCL and data loaders use."""
-    path = "/dev/shm"  # noqa: S108 - it is looked at, not written to
+    path = "/dev/shm"
     try:
         state = os.statvfs(path)
     except OSError as error:

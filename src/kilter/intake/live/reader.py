@@ -33,11 +33,14 @@ def read_file(path: str) -> bytes:
 
 def ethtool(name: str) -> bytes:
     """Facts of a network interface as JSON; an empty name asks for the IPv4 addresses of all."""
+    import importlib
     import json
-    import runpy
 
-    module = runpy.run_path(os.path.join(os.path.dirname(os.path.abspath(__file__)), "ethtool_ioctl.py"))
-    return json.dumps(module["query"](name) if name else module["ipv4_addresses"]()).encode()
+    here = os.path.dirname(os.path.abspath(__file__))
+    if here not in sys.path:
+        sys.path.append(here)  # isolated mode leaves it out; at the end, so that nothing of the standard library is hidden
+    module = importlib.import_module("ethtool_ioctl")
+    return json.dumps(module.query(name) if name else module.ipv4_addresses()).encode()
 
 
 def main() -> None:

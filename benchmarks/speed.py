@@ -1,0 +1,88 @@
+"""Start-up and run times of the command line, as ratios to bare interpreter starts measured in the same run.
+
+    python benchmarks/speed.py [--runs N]
+
+Prints the median of N runs: `kilter --help`, one captured node from process start to report, a live snapshot of this machine; and
+scans replicated real log lines against `grep -cE` with the same words on the same file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+DATA = ROOT / "tests" / "data"
+
+
+def seconds(argv: list[str], runs: int) -> float:
+    """Median wall time of a command."""
+    times = []
+    for _ in range(runs):
+        start = time.perf_counter()
+        subprocess.run(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=11)
+    parser.add_argument("--log-mb", type=int, default=200)
+    arguments = parser.parse_args()
+    kilter = [str(Path(sys.executable).parent / "kilter")]
+    if not Path(kilter[0]).exists():
+        kilter = [sys.executable, "-m", "kilter"]
+    bare = seconds([sys.executable, "-c", "pass"], arguments.runs)
+    print(f"python -c pass                       {bare * 1000:7.1f} ms   1.0x")
+    for name, argv in (
+        ("kilter --help", [*kilter, "--help"]),
+        ("kilter diagnose 8x H100 (XML, 90 KB)", [*kilter, "diagnose", str(ROOT / "examples" / "8xh100-vm")]),
+        (
+            "kilter diagnose lspci -vvv (147 KB)",
+            [*kilter, "diagnose", str(DATA / "s016-h100-xe9680-lspci-acs-harmless" / "lspci-vvv.txt")],
+        ),
+        (
+            "kilter topo lspci -vvv (147 KB)",
+            [*kilter, "topo", str(DATA / "s016-h100-xe9680-lspci-acs-harmless" / "lspci-vvv.txt")],
+        ),
+        ("kilter snapshot (this machine)", [*kilter, "snapshot"]),
+    ):
+        took = seconds(argv, arguments.runs)
+        print(f"{name:<36} {took * 1000:7.1f} ms {took / bare:5.1f}x")
+    logs(arguments.log_mb)
+
+
+def logs(megabytes: int) -> None:
+    """Scan speed on replicated real kernel log lines, as a ratio to grep -cE with the same words."""
+    from kilter.intake.captures import kernel_log
+
+    noise = "".join(
+        f"[{n}.{n:06d}] usb 1-{n % 7}: new high-speed USB device number {n % 127} using xhci_hcd\n" for n in range(2000)
+    )
+    text = noise + (DATA / "s018-xid119-gsp-timeout-h100" / "dmesg.txt").read_text()
+    text *= max(1, megabytes * 1_000_000 // len(text))
+    with tempfile.NamedTemporaryFile("w", suffix=".log") as file:
+        file.write(text)
+        file.flush()
+        pattern = "|".join(mark.replace("[", "\\[") for mark in kernel_log.MARKS)
+        start = time.perf_counter()
+        subprocess.run(
+            ["grep", "-cE", pattern, file.name], capture_output=True, check=False
+        )  # into a pipe: with /dev/null grep stops early
+        grep = time.perf_counter() - start
+        start = time.perf_counter()
+        events = kernel_log.scan(Path(file.name).read_text(), file.name, year=2026).events
+        scan = time.perf_counter() - start
+    size = len(text) / 1e6
+    print(f"kernel log of {size:.0f} MB: grep -cE {size / grep:.0f} MB/s, kilter {size / scan:.0f} MB/s, {len(events)} events")
+    print(f"    {grep / scan:.2f} of grep's speed")
+
+
+if __name__ == "__main__":
+    main()
