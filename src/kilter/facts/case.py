@@ -61,7 +61,7 @@ class Snapshot(Entity):
         return f"{name}:{ref[1]}" if ref[1] else name
 
 
-class Input(msgspec.Struct, kw_only=True, omit_defaults=True):
+class Input(msgspec.Struct, kw_only=True):
     """What became of one input file."""
 
     name: str

@@ -27,7 +27,7 @@ class Subject(msgspec.Struct, frozen=True, omit_defaults=True):
         return f"{self.node}: {self.name}" if self.node and self.name else self.node or self.name or "this node"
 
 
-class Evidence(msgspec.Struct, omit_defaults=True):
+class Evidence(msgspec.Struct):
     text: str
     where: str = ""  # file:line
     role: str = "supports"  # supports, contradicts, missing
@@ -41,7 +41,7 @@ class Cause(msgspec.Struct, omit_defaults=True):
     decider: str = ""
 
 
-class Finding(msgspec.Struct, kw_only=True, omit_defaults=True):
+class Finding(msgspec.Struct, kw_only=True):
     id: str
     severity: Severity
     subject: Subject
@@ -67,7 +67,7 @@ class Outcome(str, enum.Enum):
     NOT_APPLICABLE = "not applicable"
 
 
-class Check(msgspec.Struct, kw_only=True, omit_defaults=True):
+class Check(msgspec.Struct, kw_only=True):
     """What became of one rule: on how many subjects it was fine, found something, or could not be checked and why."""
 
     rule: str
