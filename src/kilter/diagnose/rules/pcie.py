@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from kilter.diagnose.engine import Context, rule
 from kilter.facts.accelerator import Accelerator, Reading
 from kilter.facts.case import Snapshot
-from kilter.facts.finding import Cause, Evidence, Finding
+from kilter.facts.finding import Cause, Evidence, Finding, Subject
 from kilter.facts.pci import PciDevice, generation
 from kilter.knowledge import aer
 
@@ -163,9 +164,22 @@ def replays(gpu: Accelerator, ctx: Context) -> Finding | None:
     return ctx.finding("warning", f"{rate:.1f} PCIe replays a minute on average, limit {limit}") if rate > limit else None
 
 
+def _leads_to_work(device: PciDevice, snapshot: Snapshot) -> bool:
+    """Whether a switch's upstream port has a GPU, NIC or NVSwitch below it."""
+    low, high = device.secondary_bus, device.subordinate_bus
+    if device.port_type != "upstream port" or low is None or high is None:
+        return False
+    domain = device.address.rsplit(":", 2)[0]
+    return any(
+        d.address.rsplit(":", 2)[0] == domain and low <= int(d.address.rsplit(":", 2)[1], 16) <= high
+        for d in (snapshot.pci or {}).values()
+        if d.is_accelerator or d.is_nic or d.is_nvswitch
+    )
+
+
 @rule(
     "pcie.link.degraded",
-    "PCIe links of NICs, switches and NVMe at their best",
+    "PCIe links at their best",
     scope="pci",
     family="pcie",
     sop="SOP-BUS",
@@ -174,33 +188,82 @@ def replays(gpu: Accelerator, ctx: Context) -> Finding | None:
     action="Reseat the card or cable; compare with the same slot of a sibling node.",
 )
 def link_degraded(device: PciDevice, ctx: Context) -> Finding | None:
-    """A NIC, NVSwitch or NVMe trained below what both ends of its link can do. GPUs are judged by their readings under load.
+    """A NIC, NVSwitch, NVMe, or a switch above GPUs and NICs trained below what both ends of its link can do; of GPUs only the width is judged.
 
     A slot of fewer lanes or an older generation is the platform's property, so the best of the link is the lower of both ends. When the
-    upstream end is not in the listing, the device's own capability alone proves nothing and only information is given.
+    upstream end is not in the listing, the device's own capability alone proves nothing and only information is given. The speed of a
+    GPU's link falls at idle and is judged by readings under load instead.
     """
-    if not _interesting(device) or device.is_accelerator or device.physical_function:
+    if device.physical_function or not (_interesting(device) or _leads_to_work(device, ctx.snapshot)):
         raise ctx.skip("no link that matters")
     if device.config_readable is False:
         raise ctx.skip("configuration space is dead")
     speed, width = ctx.need(device, PciDevice.link_speed_gts), ctx.need(device, PciDevice.link_width)
     best_speed, best_width = ctx.need(device, PciDevice.link_speed_max_gts), ctx.need(device, PciDevice.link_width_max)
     parent = (ctx.snapshot.pci or {}).get(device.parent or "")
-    upstream_known = parent is not None and parent.link_speed_max_gts is not None and parent.link_width_max is not None
-    if parent is not None and upstream_known:
+    both = parent is not None and parent.link_speed_max_gts is not None and parent.link_width_max is not None
+    if parent is not None and both:
         best_speed = min(best_speed, parent.link_speed_max_gts or best_speed)
         best_width = min(best_width, parent.link_width_max or best_width)
+    if device.is_accelerator:
+        best_speed = speed
     if (speed >= best_speed and width >= best_width) or width == 0:
         return None
-    severity = "warning" if upstream_known else "info"
+    ends = "both ends can do" if both else "the device can do"
+    name = device.description or device.class_name or "device"
     return ctx.finding(
-        severity,
-        f"{device.description or device.class_name or 'device'}: PCIe Gen{generation(speed) or '?'} x{width}, both ends can do Gen{generation(best_speed) or '?'} x{best_width}"
-        if upstream_known
-        else f"{device.description or device.class_name or 'device'}: PCIe Gen{generation(speed) or '?'} x{width}, the device can do Gen{generation(best_speed) or '?'} x{best_width}",
-        confidence="high" if upstream_known else "low",
-        missing=[] if upstream_known else ["capability of the port above it: a slot with fewer lanes looks the same"],
+        "warning" if both else "info",
+        f"{name}: PCIe Gen{generation(speed) or '?'} x{width}, {ends} Gen{generation(best_speed) or '?'} x{best_width}",
+        confidence="high" if both else "low",
+        missing=[] if both else ["capability of the port above it: a slot with fewer lanes looks the same"],
     )
+
+
+@rule(
+    "pcie.link.below_siblings",
+    "PCIe links of like devices are alike",
+    scope="node",
+    family="pcie",
+    sop="SOP-BUS",
+    hint=_LSPCI,
+    sources=("research: failure mode 30; comparison of siblings",),
+    action="Reseat the card or cable; compare the slot's settings with its siblings'.",
+)
+def link_siblings(snapshot: Snapshot, ctx: Context) -> Iterator[Finding]:
+    """One NIC or NVMe of three or more of its kind has a slower or narrower PCIe link than the others: needs no capability to be seen.
+
+    Of GPUs the width alone is compared, since an idle GPU lowers its speed.
+    """
+    pci = snapshot.pci
+    if pci is None:
+        raise ctx.missing("PCI links")
+    rdma = {d.pci_address: d.hca_type for d in snapshot.rdma or [] if any(p.link_layer == "InfiniBand" for p in d.ports)}
+    kinds: dict[tuple[object, ...], list[PciDevice]] = {}
+    for device in pci.values():
+        if device.physical_function or device.link_width is None or device.link_speed_gts is None or not device.link_width:
+            continue
+        if device.address in rdma:
+            kinds.setdefault(("RDMA device", rdma[device.address], device.device_id), []).append(device)
+        elif device.is_accelerator or device.is_nic or device.class_code == 0x0108:
+            kinds.setdefault((device.class_name or device.class_code, device.vendor_id, device.device_id), []).append(device)
+    some = False
+    for kind, devices in kinds.items():
+        if len(devices) < 3 or (kind[-1] is None and kind[0] != "RDMA device"):
+            continue
+        some = True
+        links = Counter((0.0 if d.is_accelerator else d.link_speed_gts or 0.0, d.link_width or 0) for d in devices)
+        (speed, width), number = links.most_common(1)[0]
+        for device in devices:
+            own = (0.0 if device.is_accelerator else device.link_speed_gts or 0.0, device.link_width or 0)
+            if number >= 2 * (len(devices) - number) and (own[0] < speed or own[1] < width):
+                yield ctx.finding(
+                    "warning",
+                    f"PCIe Gen{generation(device.link_speed_gts) or '?'} x{device.link_width}, {number} siblings Gen{generation(speed or device.link_speed_gts) or '?'} x{width}",
+                    subject=Subject("pci", device.address, snapshot.node),
+                    evidence=[ctx.fact(device, "link_speed_gts"), ctx.fact(device, "link_width")],
+                )
+    if not some:
+        raise ctx.skip("fewer than three devices of one kind with a known link")
 
 
 @rule(
