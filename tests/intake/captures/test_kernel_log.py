@@ -140,6 +140,9 @@ def test_aer_lines_of_one_error_are_one_event_with_its_bits() -> None:
         ("NVRM: GPU 0000:18:00.0: RmInitAdapter failed! (0x62:0x0:2000)", "gpu.init_failed"),
         ("NVRM: API mismatch: the client has the version 550.54.15, but", "driver.api_mismatch"),
         ("NVRM: Slow RPC response from GPU0 GSP (5000000us)", "gpu.gsp_slow"),
+        ("NVRM: knvlinkUpdatePostRxDetectLinkMask_IMPL: Failed to update Rx Detect Link mask!", "nvlink.detect_failed"),
+        ("NVRM: GPU 18:00.0: GPU has fallen off the bus.", "gpu.off_bus"),
+        ("pcieport 0000:e8:00.4: AER: Corrected error received: 0000:e9:00.0", "aer.root"),
         ("NVRM: krcWatchdog_IMPL: RC watchdog: GPU is probably locked!", "gpu.watchdog"),
         ("mlx5_core 0000:1a:00.0: poll_health:803:(pid 0): device's health compromised - reached miss count", "mlx5.health"),
         (

@@ -283,3 +283,27 @@ def manager_log(log: NodeEvents, ctx: Context) -> Iterator[Finding]:
             evidence=errors,
             confidence="medium",
         )
+
+
+@rule(
+    "nvlink.detect_failed",
+    "Driver found the NVLink peers",
+    scope="log",
+    family="nvlink",
+    sop="SOP-NVL",
+    hint="dmesg -T | grep -i nvlink",
+    sources=("leptonai/gpud components/accelerator/nvidia/xid (knvlink lines of GH100 and GB100 drivers)",),
+    action="Look at nvidia-smi nvlink -s and the fabric state of all GPUs; reset the GPUs of the node when links are missing.",
+)
+def detect_failed(log: NodeEvents, ctx: Context) -> Finding | None:
+    """The driver could not detect or update the state of NVLink peers. Links may be missing afterwards; the line alone does not tell."""
+    events = log.of("nvlink.detect_failed")
+    if not events:
+        return None
+    return ctx.finding(
+        "warning",
+        f"the driver failed to detect NVLink peers ({sum(e.count for e in events)} times)",
+        evidence=events,
+        confidence="medium",
+        missing=["state of the links afterwards"],
+    )

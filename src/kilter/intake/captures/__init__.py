@@ -105,7 +105,12 @@ CAPTURES: list[Capture] = [
     Capture("lsmod", r"Module\s+Size\s+Used by", "proc_files"),
     Capture("/proc/modules", r"\w+ \d+ \d+ (?:-|[\w,]+,) (?:Live|Loading|Unloading) 0x", "proc_files", repeats=True),
     Capture("uname -a", r"Linux \S+ \d+\.\d+\S* #\d", "proc_files"),
-    Capture("/etc/os-release", r"(?:PRETTY_NAME|NAME|ID|ID_LIKE|VERSION|VERSION_ID|VERSION_CODENAME|[A-Z_]+_URL|UBUNTU_CODENAME|LOGO)=(?:\"[^\"\n]*\"|[^ \"\n]*)$", "proc_files", repeats=True),
+    Capture(
+        "/etc/os-release",
+        r"(?:PRETTY_NAME|NAME|ID|ID_LIKE|VERSION|VERSION_ID|VERSION_CODENAME|[A-Z_]+_URL|UBUNTU_CODENAME|LOGO)=(?:\"[^\"\n]*\"|[^ \"\n]*)$",
+        "proc_files",
+        repeats=True,
+    ),
     Capture("df", r"(?:Filesystem|文件系统)\s+(?:Type\s+|类型\s+)?\S+\s+(?:Used|已用)", "proc_files"),
     Capture("ulimit -a", r"(?:real-time non-blocking time|core file size|time\(seconds\)|-t: cpu time)\s", "ulimit"),
     Capture(

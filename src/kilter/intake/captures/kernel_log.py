@@ -25,7 +25,7 @@ MARKS = (
     *("Hardware name: ", "DMI: ", "Linux version ", "ommand line: "),
 )
 
-_PCI = r"(?P<bdf>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?)"
+_PCI = r"(?P<bdf>(?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?)"
 _XID = re.compile(
     r"NVRM: Xid \((?:PCI:)?" + _PCI + r"(?: GPU-I:(?P<gi>\d+))?(?: GPU-CI:(?P<ci>\d+))?\):? (?P<code>\d{1,4})(?:, ?(?P<rest>.*))?"
 )
@@ -55,7 +55,7 @@ _AER_ROOT = re.compile(
     r"pcieport "
     + _PCI
     + r": AER: (?P<multiple>Multiple )?(?P<severity>Corrected|Correctable|Uncorrected \((?:Non-)?Fatal\)|Uncorrectable \((?:Non-)?Fatal\)) "
-    r"error (?:message )?received(?: from | ?: ?id=)?(?P<from>[0-9a-f:.]*)"
+    r"error (?:message )?received(?: from |: ?(?:id=)?)?(?P<from>[0-9a-f][0-9a-f:.]*)?"
 )
 _PCIEHP = re.compile(
     r"pciehp(?: "
@@ -125,7 +125,8 @@ def _aer(match: re.Match[str]) -> Event:
 
 
 def _aer_root(match: re.Match[str]) -> Event:
-    fields = {"from": pci_address(match.group("from")) or match.group("from")} if match.group("from") else {}
+    source = match.group("from")
+    fields = {"from": pci_address(source) or source} if source else {}
     if match.group("multiple"):
         fields["multiple"] = "yes"
     return Event(kind="aer.root", device=_address(match), severity=match.group("severity"), fields=fields, text=match.group(0))
@@ -189,6 +190,7 @@ RULES: tuple[tuple[re.Pattern[str], Maker], ...] = (
     (re.compile(r"NVRM: .*Slow RPC response from GPU(?P<gpu_index>\d+) GSP.*"), _simple("gpu.gsp_slow", "gpu_index")),
     (re.compile(r"NVRM: (?:GPU )?(?:" + _PCI + r")?.*(?:GSP (?:firmware )?(?:init|boot).*fail|failed to (?:initialize|boot) GSP|_kgspBoot.*fail).*", re.I), _simple("gpu.gsp_boot_failed")),
     (re.compile(r"NVRM: .*(?:RC watchdog: GPU is probably locked|GPU is probably locked).*"), _simple("gpu.watchdog")),
+    (re.compile(r"NVRM: knvlink\w+: .*\bfail(?:ed|ure)?\b.*", re.I), _simple("nvlink.detect_failed")),
     (re.compile(r"NVRM: This PCI I/O region assigned to your NVIDIA device is invalid.*"), _simple("gpu.bar_invalid")),
     (re.compile(r"NVRM: The NVIDIA probe routine failed.*"), _simple("gpu.probe_failed")),
     (re.compile(r"NVRM: (?:GPU )?" + _PCI + r".*(?:rmInit failed|cannot find|failed to enable MSI|nvAssertFailed).*"), _simple("nvrm.failure")),

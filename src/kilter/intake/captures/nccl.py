@@ -56,7 +56,7 @@ WARNINGS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"No (?:interface|socket interface|bootstrap interface) found|Bootstrap ?: no socket interface found|no socket interface found", re.I), "nccl.no_interface"),
     (re.compile(r"(?:Connection (?:closed|reset) by (?:remote )?peer|Connection refused|Broken pipe|socketProgress|socketStartConnect|Call to (?:connect|recv|send).*failed|Net ?: Connect|Timeout waiting)", re.I), "nccl.peer_gone"),
     (re.compile(r"Cuda failure (?P<code>\d+)? ?'?(?P<error>[^']*)'?", re.I), "nccl.cuda"),
-    (re.compile(r"Mismatch|mismatch", re.I), "nccl.mismatch"),
+    (re.compile(r"mismatch|Message truncated", re.I), "nccl.mismatch"),
     (re.compile(r"Duplicate GPU detected", re.I), "nccl.duplicate_gpu"),
     (re.compile(r"[Tt]imed? ?out|Watchdog"), "nccl.timeout"),
 )  # fmt: skip
