@@ -41,7 +41,9 @@ def run(command: str, folder: Path) -> tuple[int, str]:
 
 
 def pattern(shown: str) -> re.Pattern[str]:
-    parts = [re.escape(part) for part in re.split(r"^\.\.\.$\n?", shown, flags=re.MULTILINE)]
+    """A line "..." stands for any lines, " ... " inside a line for anything in it."""
+    blocks = re.split(r"^\.\.\.$\n?", shown, flags=re.MULTILINE)
+    parts = [".*".join(re.escape(part) for part in re.split(r"(?<= )\.\.\.(?= )", block)) for block in blocks]
     return re.compile("(?s:.*)".join(parts) + r"\s*\Z")
 
 

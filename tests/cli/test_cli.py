@@ -184,4 +184,5 @@ def test_topology_text_and_svg(tmp_path: Path) -> None:
     svg = tmp_path / "t.svg"
     assert kilter("topo", "--svg", str(svg), lspci).returncode == 0
     assert svg.read_text().startswith("<svg")
-    assert json.loads(kilter("topo", "--json", lspci).stdout)
+    document = json.loads(kilter("topo", "--json", lspci).stdout)
+    jsonschema.validate(document, json.loads(kilter("schema", "topology").stdout))

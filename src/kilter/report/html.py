@@ -132,7 +132,8 @@ def _findings(diagnosis: Diagnosis) -> str:
     if not diagnosis.findings:
         return "<h2>Findings</h2><p>None.</p>"
     by_id: dict[str, list[Finding]] = {}
-    for finding in sorted(diagnosis.findings, key=lambda one: -one.severity.rank):
+    # Signs of another finding come last of their severity, and say whose signs they are.
+    for finding in sorted(diagnosis.findings, key=lambda one: (-one.severity.rank, bool(one.explained_by))):
         by_id.setdefault(finding.id, []).append(finding)
     present = [one for one in _SEVERITIES if any(finding.severity is one for finding in diagnosis.findings)]
     buttons = "".join(
@@ -188,7 +189,9 @@ def _card(number: int, findings: list[Finding]) -> str:
                 finding, alone=len(findings) == 1, same_what=len(whats) == 1, open_=opened < OPEN_SUBJECTS, worst=worst
             )
             opened += 1
-        body += f'<div class="part">{listed}{explanation}</div>'
+        root = some[0].explained_by
+        sign = f'<p class="dim">A sign of {escape(root)} on the same device, no trouble of its own.</p>' if root else ""
+        body += f'<div class="part">{sign}{listed}{"" if root else explanation}</div>'
     return (
         f'<article class="card {worst.value}" data-severity="{worst.value}" id="finding-{number}">'
         f'<div class="row">{badge(worst)}'

@@ -78,9 +78,11 @@ def snapshot_json(snapshot: Snapshot) -> str:
 
 
 def schema(what: str) -> str:
-    """JSON schema of "snapshot" or "diagnosis"."""
-    kind: type = Snapshot if what == "snapshot" else DiagnosisDocument
-    document = msgspec.json.schema(kind)
+    """JSON schema of "snapshot", "diagnosis" or "topology"."""
+    from kilter.report.topology_model import Topology
+
+    kinds: dict[str, Any] = {"snapshot": Snapshot, "diagnosis": DiagnosisDocument, "topology": list[Topology]}
+    document = msgspec.json.schema(kinds[what])
     return (
         json.dumps({"$schema": "https://json-schema.org/draft/2020-12/schema", "title": f"kilter {what}", **document}, indent=2)
         + "\n"
