@@ -174,3 +174,21 @@ def test_later_capture_wins_and_the_disagreement_is_kept(tmp_path: Path) -> None
     (snap,) = read_paths([str(tmp_path)]).snapshots
     assert snap.software.driver_version == "550.54.15"
     assert [(c.field, c.kept, c.other) for c in snap.conflicts] == [("driver_version", "550.54.15", "535.86.10")]
+
+
+def test_two_folders_are_two_nodes_under_the_names_they_give() -> None:
+    case = read_paths([str(DATA / "s013-8xh100-vm-xml-570"), str(DATA / "s059-xid79-rtx4090-fell-off-bus")])
+    assert sorted(s.node for s in case.snapshots) == ["node-a", "s013-8xh100-vm-xml-570"]
+    assert {s.node: len(s.accelerators or []) for s in case.snapshots} == {"node-a": 4, "s013-8xh100-vm-xml-570": 8}
+
+
+def test_folder_of_folders_takes_the_host_that_each_names(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "smi.txt").write_bytes(NVLINK)
+    (tmp_path / "a" / "dmesg").write_text(
+        "Feb 23 16:24:18 gpu-17 kernel: NVRM: Xid (PCI:0000:01:00): 79, pid=1, name=x, GPU has fallen off the bus.\n"
+    )
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "smi.txt").write_bytes(NVLINK)
+    case = read_paths([str(tmp_path)])
+    assert sorted(s.node for s in case.snapshots) == ["b", "gpu-17"]

@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeVar
 from kilter.facts.accelerator import Accelerator
 from kilter.facts.base import Entity, Missing, Reason
 from kilter.facts.case import Case, Snapshot
-from kilter.facts.event import Event
+from kilter.facts.event import Clock, Event
 from kilter.facts.finding import Cause, Check, Diagnosis, Evidence, Finding, Severity, Subject
 from kilter.facts.nccl import NcclJob
 
@@ -216,7 +216,20 @@ class Context:
             count=max(1, sum(e.count for e in events)),
             first_time=min(times, default=None),
             last_time=max(times, default=None),
+            time_note=_time_note(events),
         )
+
+
+def _time_note(events: list[Event]) -> str:
+    timed = [e for e in events if e.time is not None]
+    notes = []
+    if any(e.clock is Clock.BOOT for e in timed):
+        notes.append("seconds since boot")
+    if any(e.clock is Clock.LOCAL for e in timed):
+        notes.append("local time")
+    if any(e.fields.get("year") == "assumed" for e in timed):
+        notes.append("year assumed")
+    return ", ".join(notes)
 
 
 def _event_line(event: Event) -> Evidence:

@@ -58,6 +58,7 @@ class Finding(msgspec.Struct, kw_only=True):
     count: int = 1
     first_time: float | None = None
     last_time: float | None = None
+    time_note: str = ""  # what is uncertain about the times: "local time", "year assumed", "seconds since boot"
 
 
 class Outcome(str, enum.Enum):

@@ -12,7 +12,7 @@ from kilter.intake.fragment import Fragment
 from kilter.intake.tree import TextTree
 
 
-def read_document(name: str, text: str, *, node: str) -> Fragment | None:
+def read_document(name: str, text: str) -> Fragment | None:
     """The fragment of a JSON document that kilter knows, else None."""
     head = text[:4096].lstrip("\ufeff \t\r\n")
     if not head.startswith("{"):
@@ -20,7 +20,7 @@ def read_document(name: str, text: str, *, node: str) -> Fragment | None:
     if '"schema"' in head and ('"kilter"' in head or '"sources"' in head):
         return _snapshot(name, text)
     if '"/sys/' in head or '"/proc/' in head:
-        return _path_map(name, text, node)
+        return _path_map(name, text)
     return None
 
 
@@ -44,14 +44,14 @@ def _snapshot(name: str, text: str) -> Fragment | None:
     return fragment
 
 
-def _path_map(name: str, text: str, node: str) -> Fragment | None:
+def _path_map(name: str, text: str) -> Fragment | None:
     from kilter.intake.live import read_tree
 
     try:
         content: Any = msgspec.json.decode(text.encode("utf-8", "replace"))
     except (msgspec.DecodeError, RecursionError):
         return None
-    fragment = Fragment(Source(name=name, tool="sysfs", node=node))
+    fragment = Fragment(Source(name=name, tool="sysfs"))
     tree = TextTree(name)
     lines = {path: number for number, line in enumerate(text.split("\n"), 1) if (path := line.partition('": ')[0].strip(' "\t'))}
     for path, value in content.items():

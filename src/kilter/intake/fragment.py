@@ -37,6 +37,7 @@ class Fragment:
         self.jobs: list[NcclJob] = []
         self.notes: list[str] = []
         self.unplaced: list[tuple[int, str]] = []
+        self.group = ""  # what the input was filed under (a folder, an archive): one node, when nothing names several
 
     def ref(self, line: int = 0) -> Ref:
         return (0, line)

@@ -282,6 +282,16 @@ def _essence(event: Event) -> str:
     return event.text
 
 
+def _labels(fragments: list[Fragment]) -> dict[str, str]:
+    """The node of each group's nameless fragments: the only host that the group names, else the group itself."""
+    names: dict[str, set[str]] = {}
+    for fragment in fragments:
+        known = names.setdefault(fragment.group, set())
+        if fragment.source.tool != "NCCL log":  # its hosts are those of the whole job
+            known |= {name for name in (fragment.source.node, *(e.node for e in fragment.events)) if name}
+    return {group: known.pop() if len(known) == 1 else group for group, known in names.items()}
+
+
 #: Sources that tell wall time and uptime of one moment.
 _TIMED = {"kilter collector", "kilter snapshot"}
 
@@ -303,15 +313,13 @@ def place_boot_times(snapshots: list[Snapshot], events: list[Event]) -> None:
 
 
 def assemble(fragments: list[Fragment], inputs: list[Input]) -> Case:
-    """The case of all ``fragments``. One named node, or one group without a name, takes the fragments that name no node."""
-    names = {f.source.node for f in fragments if f.source.node and f.source.tool != "NCCL log"}
-    names |= {e.node for f in fragments for e in f.events if e.node and f.source.tool != "NCCL log"}
-    only = names.pop() if len(names) == 1 else ""
+    """The case of all ``fragments``. In each group, the one host that is named takes the fragments that name none."""
+    labels = _labels(fragments)
     by_node: dict[str, list[Fragment]] = {}
     events: list[Event] = []
     case = Case(inputs=inputs)
     for fragment in fragments:
-        node = fragment.source.node or only
+        node = fragment.source.node or labels[fragment.group]
         for event in fragment.events:
             event.node = event.node or node
             events.append(event)

@@ -117,14 +117,14 @@ def _is_one_log(text: str) -> bool:
     return True
 
 
-def read_text(name: str, text: str, *, year: int, node: str = "") -> tuple[list[Fragment], Input]:
-    """Everything that ``text`` holds. ``year`` stands in for log forms that print none; ``node`` is used where the text names no host."""
+def read_text(name: str, text: str, *, year: int) -> tuple[list[Fragment], Input]:
+    """Everything that ``text`` holds. ``year`` stands in for log forms that print none."""
     summary = Input(name=name, lines=text.count("\n") + (not text.endswith("\n") and bool(text)))
     if "\x00" in text[:65536] and text[:65536].count("\x00") > len(text[:65536]) // 100:
         summary.notes.append("binary data; expected text")
         summary.unrecognised_lines = summary.lines
         return [], summary
-    document = read_document(name, text, node=node)
+    document = read_document(name, text)
     if document is not None:
         summary.tools.append(document.source.tool)
         summary.notes += document.notes
@@ -139,7 +139,7 @@ def read_text(name: str, text: str, *, year: int, node: str = "") -> tuple[list[
     if len(text) > LARGE and _is_one_log(text):
         unplaced.kernel_lines = summary.lines - nccl_log.lines
     else:
-        for fragment, rest in _blocks(name, text, node):
+        for fragment, rest in _blocks(name, text):
             if fragment is not None:
                 fragments.append(fragment)
                 summary.notes += fragment.notes
@@ -148,7 +148,7 @@ def read_text(name: str, text: str, *, year: int, node: str = "") -> tuple[list[
                     summary.tools.append(fragment.source.tool)
             for number, line in rest:
                 unplaced.add(number, line, event_lines=event_lines)
-    logs = _log_fragment(name, log, node, bool(unplaced.kernel_lines or log.events or log.facts))
+    logs = _log_fragment(name, log, bool(unplaced.kernel_lines or log.events or log.facts))
     if logs is not None:
         fragments.append(logs)
         summary.tools.append("kernel log")
@@ -164,7 +164,7 @@ def read_text(name: str, text: str, *, year: int, node: str = "") -> tuple[list[
     return fragments, summary
 
 
-def _blocks(name: str, text: str, node: str) -> Iterator[tuple[Fragment | None, list[tuple[int, str]]]]:
+def _blocks(name: str, text: str) -> Iterator[tuple[Fragment | None, list[tuple[int, str]]]]:
     number = 1
     counted = 0
     for piece in _pieces(text):
@@ -179,17 +179,17 @@ def _blocks(name: str, text: str, node: str) -> Iterator[tuple[Fragment | None, 
                 continue  # what a collected tool said beside its output; log lines in it are found by the scan of the whole text
             yield None, list(enumerate(lines, number))
             continue
-        source = Source(name=name, tool=piece.capture.tool, command=piece.command, node=piece.node or node)
+        source = Source(name=name, tool=piece.capture.tool, command=piece.command, node=piece.node)
         fragment = Fragment(source)
         _parse(piece.capture, Block(source=source, lines=lines, first_line=number), fragment)
         yield fragment, []
 
 
-def _log_fragment(name: str, log: kernel_log.KernelLog, node: str, is_log: bool) -> Fragment | None:
+def _log_fragment(name: str, log: kernel_log.KernelLog, is_log: bool) -> Fragment | None:
     if not is_log:
         return None
     nodes = {event.node for event in log.events if event.node}
-    source = Source(name=name, tool="kernel log", node=nodes.pop() if len(nodes) == 1 else node)
+    source = Source(name=name, tool="kernel log", node=nodes.pop() if len(nodes) == 1 else "")
     fragment = Fragment(source)
     fragment.events = log.events
     for name, (value, line) in log.facts.items():

@@ -130,6 +130,7 @@ def _file(path: Path, name: str, group: str) -> Iterator[_File]:
     yield from _expand(_File(name, group, data, year, cut))
 
 
+_ARCHIVES = (".tar", ".tgz", ".tar.gz", ".tar.xz", ".txz", ".tar.bz2", ".zip")
 _COLLECTED = re.compile(r"kilter-(.+)-\d{8}T\d{6}Z$")
 
 
@@ -181,11 +182,22 @@ def read_paths(paths: list[str], *, progress: Callable[[str], None] | None = Non
     fragments: list[Fragment] = []
     inputs: list[Input] = []
     for given in paths:
+        label = _label(given) if len(paths) > 1 else ""
         for file in _files(given, fragments, inputs):
+            if label and not file.group:
+                file = file._replace(group=label, name=file.name if file.name.startswith(given) else f"{given}/{file.name}")
             if progress is not None:
                 progress(file.name)
             _read(file, fragments, inputs)
     return assemble(fragments, inputs)
+
+
+def _label(given: str) -> str:
+    """What several folders or archives on one command line are filed under; files stand together."""
+    path = Path(given)
+    if path.is_dir():
+        return path.resolve().name
+    return _node_of(path.name.split(".")[0]) if path.name.endswith(_ARCHIVES) else ""
 
 
 def _files(given: str, fragments: list[Fragment], inputs: list[Input]) -> Iterator[_File]:
@@ -232,7 +244,9 @@ def _tree(path: Path, inputs: list[Input]) -> Fragment:
 
 def _read(file: _File, fragments: list[Fragment], inputs: list[Input]) -> None:
     text = file.data.decode("utf-8", "replace")
-    found, summary = read_text(file.name, text, year=file.year, node=file.group)
+    found, summary = read_text(file.name, text, year=file.year)
+    for fragment in found:
+        fragment.group = file.group
     if file.truncated:
         summary.notes.append(f"cut short: only the first {len(file.data):,} bytes were read")
     fragments.extend(found)

@@ -55,9 +55,10 @@ def _when(finding: Finding) -> str:
     if finding.first_time is None:
         return ""
     first = _time(finding.first_time)
+    note = f" ({finding.time_note})" if finding.time_note and "boot" not in finding.time_note else ""
     if finding.last_time is None or finding.last_time - finding.first_time < 1:
-        return first
-    return f"{first} to {_time(finding.last_time)}"
+        return first + note
+    return f"{first} to {_time(finding.last_time)}{note}"
 
 
 def group(findings: Iterable[Finding]) -> list[list[Finding]]:
