@@ -154,7 +154,7 @@ class Context:
         if isinstance(entity, NcclJob):
             ref = entity.ref(field)
             return f"{entity.source}:{ref[1]}" if ref else entity.source
-        return self._snapshot.where(entity.ref(field)) if self._snapshot is not None else ""
+        return self._snapshot.where(entity.ref(field)) if self._snapshot is not None else self.case.where(entity.ref(field))
 
     def fact(self, entity: Entity, name: str, role: str = "supports") -> Evidence:
         """A fact as a line of evidence."""
@@ -305,6 +305,37 @@ def _jobs(case: Case) -> Subjects:
         yield job, None, Subject("job", job.source, "")
 
 
+def _fabric_nodes(case: Case) -> Subjects:
+    for node in case.fabric or []:
+        yield node, None, Subject("fabric", node.name or node.guid)
+
+
+def _fabric_ports(case: Case) -> Subjects:
+    for node in case.fabric or []:
+        for port in node.ports:
+            yield (node, port), None, Subject("fabric_port", f"{node.name or node.guid} port {port.number}")
+
+
+def _cluster_nodes(case: Case) -> Subjects:
+    for node in case.cluster_nodes or []:
+        yield node, None, Subject("cluster_node", "", node.name)
+
+
+def _cluster_jobs(case: Case) -> Subjects:
+    for job in case.cluster_jobs or []:
+        yield job, None, Subject("cluster_job", f"job {job.id}" if job.scheduler == "slurm" else f"pod {job.id}")
+
+
+def _diagnostics(case: Case) -> Subjects:
+    for snapshot in case.snapshots:
+        for test in snapshot.diagnostics or []:
+            yield test, snapshot, Subject("diagnostic", f"{test.name} {test.device}".strip(), snapshot.node)
+
+
+def _whole(case: Case) -> Subjects:
+    yield case, None, Subject("case")
+
+
 #: scope -> (its subjects, why there may be none, command that would give some, whether the case says that there are none)
 SCOPES: dict[str, tuple[Callable[[Case], Subjects], str, str, Callable[[Case], bool]]] = {
     "node": (_nodes, "no facts of a node were given", "kilter snapshot", lambda case: False),
@@ -313,6 +344,22 @@ SCOPES: dict[str, tuple[Callable[[Case], Subjects], str, str, Callable[[Case], b
     "port": (_ports, "no RDMA port was given", "ibstat, or grep -r . /sys/class/infiniband", lambda case: _all(case, "rdma")),
     "interface": (_interfaces, "no network interface was given", "ethtool -S <interface>", lambda case: _all(case, "nics")),
     "log": (_logs, "no kernel log was given", "dmesg -T, or journalctl -k -o short-iso", lambda case: False),
+    "fabric": (_fabric_nodes, "no fabric listing was given", "ibnetdiscover; perfquery -x", lambda case: case.fabric == []),
+    "fabric_port": (_fabric_ports, "no fabric listing was given", "ibnetdiscover; perfquery -x", lambda case: case.fabric == []),
+    "cluster_node": (
+        _cluster_nodes,
+        "no scheduler output was given",
+        "sinfo; scontrol show node; kubectl describe node",
+        lambda case: case.cluster_nodes == [],
+    ),
+    "cluster_job": (
+        _cluster_jobs,
+        "no scheduler output was given",
+        "squeue; kubectl describe pod",
+        lambda case: case.cluster_jobs == [],
+    ),
+    "diagnostic": (_diagnostics, "no vendor diagnostic was given", "dcgmi diag -r 2", lambda case: False),
+    "case": (_whole, "", "", lambda case: False),
     "job": (_jobs, "no NCCL log was given", "run the job with NCCL_DEBUG=INFO", lambda case: False),
 }
 

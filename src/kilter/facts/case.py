@@ -6,8 +6,11 @@ import msgspec
 
 from kilter.facts.accelerator import Accelerator, NvSwitch, TopologyMatrix
 from kilter.facts.base import Entity, Ref, Source
+from kilter.facts.cluster import ClusterJob, ClusterNode
 from kilter.facts.event import Event
+from kilter.facts.fabric import FabricNode
 from kilter.facts.host import Cpu, Environment, Host, Kernel, Limits, Memory, Software
+from kilter.facts.measure import CollectiveRecord, DiagnosticTest, RankState, Sample
 from kilter.facts.nccl import NcclJob
 from kilter.facts.network import NetInterface, RdmaDevice
 from kilter.facts.pci import PciDevice
@@ -15,6 +18,18 @@ from kilter.facts.workload import Workload
 
 #: Version of the fact schema. A reader accepts its own version and older ones; fields are only ever added.
 SCHEMA_VERSION = 1
+
+
+class NcclTopologyNode(Entity):
+    """One PCI device or NIC of an NCCL topology file (NCCL_TOPO_FILE, NCCL_TOPO_DUMP_FILE), flattened."""
+
+    kind: str  # cpu, pci, gpu, nic, net, nvlink
+    bus_id: str | None = None  # PCI address
+    parent: str | None = None  # bus id above, or "cpu <numaid>"
+    numa_node: int | None = None
+    link_speed: str | None = None  # as printed
+    link_width: int | None = None
+    attributes: dict[str, str] = {}
 
 
 class Conflict(msgspec.Struct, omit_defaults=True):
@@ -50,6 +65,10 @@ class Snapshot(Entity):
     rdma: list[RdmaDevice] | None = None
     nics: list[NetInterface] | None = None
     topology: TopologyMatrix | None = None
+    nccl_topology: list[NcclTopologyNode] | None = None
+    diagnostics: list[DiagnosticTest] | None = None
+    samples: list[Sample] = []
+    metrics: dict[str, dict[str, float]] = {}  # exporter metric -> label text -> value, of a Prometheus scrape
     events: list[Event] = []
     conflicts: list[Conflict] = []
 
@@ -80,4 +99,17 @@ class Case(msgspec.Struct, kw_only=True, omit_defaults=True):
     jobs: list[NcclJob] = []
     workload: Workload | None = None
     inputs: list[Input] = []
+    sources: list[Source] = []  # of what follows, which belongs to no single node
+    fabric: list[FabricNode] | None = None
+    cluster_nodes: list[ClusterNode] | None = None
+    cluster_jobs: list[ClusterJob] | None = None
+    collectives: list[CollectiveRecord] = []
+    rank_states: list[RankState] = []
     kernel_logs: list[str] = []  # nodes whose kernel log was given ("" = node not named)
+
+    def where(self, ref: Ref | None) -> str:
+        """``file:line`` of a reference of a fabric, cluster or job entity."""
+        if ref is None or not 0 <= ref[0] < len(self.sources):
+            return ""
+        name = self.sources[ref[0]].name
+        return f"{name}:{ref[1]}" if ref[1] else name

@@ -7,7 +7,10 @@ import msgspec
 from kilter.facts.accelerator import Accelerator
 from kilter.facts.base import Ref, Source
 from kilter.facts.case import Snapshot
+from kilter.facts.cluster import ClusterJob, ClusterNode
 from kilter.facts.event import Event
+from kilter.facts.fabric import FabricNode
+from kilter.facts.measure import CollectiveRecord, RankState
 from kilter.facts.nccl import NcclJob
 from kilter.facts.pci import PciDevice, pci_address
 
@@ -35,6 +38,12 @@ class Fragment:
         self.snapshot = Snapshot(sources=[source], node=source.node)
         self.events: list[Event] = []
         self.jobs: list[NcclJob] = []
+        # What belongs to no single node; entities carry refs into ``snapshot.sources`` like all others.
+        self.fabric: list[FabricNode] = []
+        self.cluster_nodes: list[ClusterNode] = []
+        self.cluster_jobs: list[ClusterJob] = []
+        self.collectives: list[CollectiveRecord] = []
+        self.rank_states: list[RankState] = []
         self.notes: list[str] = []
         self.unplaced: list[tuple[int, str]] = []
         self.group = ""  # what the input was filed under (a folder, an archive): one node, when nothing names several

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import Any
 
 from kilter.facts.accelerator import Accelerator
 from kilter.facts.base import Entity
@@ -22,6 +23,8 @@ _KEYS = {
     "Bar": "index",
 }
 _SKIP = {"origin", "missing", "sources", "conflicts", "events", "readings", "time", "node", "schema", "kilter"}
+#: Lists without identity: what both sides have is kept.
+_CONCATENATED = {"samples", "diagnostics"}
 #: Two repeats of one message closer than this are one burst (NVSentinel merges XID bursts within 3 min).
 BURST_S = 180.0
 
@@ -57,12 +60,16 @@ def _entities(value: object) -> Iterable[Entity]:
             yield from _entities(item)
 
 
+def _shift(value: object, offset: int) -> None:
+    """Make every reference in ``value`` count from ``offset``."""
+    if offset:
+        for entity in _entities(value):
+            if entity.origin:
+                entity.origin = {field: (source + offset, line) for field, (source, line) in entity.origin.items()}
+
+
 def _rebase(snapshot: Snapshot, offset: int) -> None:
-    if not offset:
-        return
-    for entity in _entities(snapshot):
-        if entity.origin:
-            entity.origin = {field: (source + offset, line) for field, (source, line) in entity.origin.items()}
+    _shift(snapshot, offset)
     for accelerator in snapshot.accelerators or []:
         for reading in accelerator.readings:
             reading.source += offset
@@ -123,10 +130,15 @@ class _Merger:
             self.accelerators(ours, theirs)
             return
         key = _KEYS.get(type(theirs[0]).__name__) if theirs else None
-        if key is None:
+        if name in _CONCATENATED:
+            ours.extend(theirs)
+        elif key is None:
             if self.later or not ours:
                 setattr(a, name, theirs)
-            return
+        else:
+            self.keyed(name, key, ours, theirs)
+
+    def keyed(self, name: str, key: str, ours: list[object], theirs: list[object]) -> None:
         known = {getattr(item, key): item for item in ours}
         for item in theirs:
             identity = getattr(item, key)
@@ -312,6 +324,25 @@ def place_boot_times(snapshots: list[Snapshot], events: list[Event]) -> None:
             event.uncertainty_s += 1.0
 
 
+def _take_shared(case: Case, fragment: Fragment) -> None:
+    """Move what belongs to no single node from a fragment to the case."""
+    parts: tuple[tuple[str, list[Any]], ...] = (
+        ("fabric", fragment.fabric),
+        ("cluster_nodes", fragment.cluster_nodes),
+        ("cluster_jobs", fragment.cluster_jobs),
+        ("collectives", fragment.collectives),
+        ("rank_states", fragment.rank_states),
+    )
+    if not any(part for _, part in parts):
+        return
+    offset = len(case.sources)
+    case.sources.extend(fragment.snapshot.sources[:1])
+    for name, part in parts:
+        if part:
+            _shift(part, offset)
+            setattr(case, name, [*(getattr(case, name) or []), *part])
+
+
 def assemble(fragments: list[Fragment], inputs: list[Input]) -> Case:
     """The case of all ``fragments``. In each group, the one host that is named takes the fragments that name none."""
     labels = _labels(fragments)
@@ -324,6 +355,7 @@ def assemble(fragments: list[Fragment], inputs: list[Input]) -> Case:
             event.node = event.node or node
             events.append(event)
         case.jobs.extend(fragment.jobs)
+        _take_shared(case, fragment)
         if fragment.source.tool == "kernel log":
             case.kernel_logs.append(node)
         if fragment.source.tool != "NCCL log":
