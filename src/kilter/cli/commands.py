@@ -13,6 +13,7 @@ class Command(NamedTuple):
 COMMANDS: dict[str, Command] = {
     "diagnose": Command("diagnose", "Say what is wrong or slow, with evidence."),
     "snapshot": Command("snapshot", "Record the facts of this machine as JSON."),
+    "timeline": Command("timeline", "The merged time line of all logs, and who failed first."),
     "topo": Command("topo", "Draw a node: NUMA, PCIe tree, GPUs, NVLink, NICs."),
     "explain": Command("explain", "The knowledge behind a finding, an XID, a counter."),
     "schema": Command("schema", "JSON schema of the outputs."),

@@ -59,7 +59,7 @@ class Rule(NamedTuple):
 
 RULES: dict[str, Rule] = {}
 #: Where rules live; a new file is named here.
-MODULES = ("gpu", "memory", "xid", "pcie", "nvlink", "thermal", "kernel", "rdma", "net", "nccl", "host", "siblings")
+MODULES = ("gpu", "memory", "xid", "pcie", "nvlink", "thermal", "kernel", "rdma", "net", "nccl", "host", "siblings", "incident")
 
 
 def rule(
@@ -426,6 +426,10 @@ def _note(check: Check, error: FactMissing, hint: str) -> None:
         check.hints.append(hint)
 
 
+#: Read first, whatever else there is.
+FIRST = "incident.first_cause"
+
+
 def _key(finding: Finding) -> tuple[str, Subject]:
     return finding.id, finding.subject
 
@@ -444,7 +448,7 @@ def _join(findings: list[Finding]) -> list[Finding]:
         texts = {(e.text, e.where) for e in known.evidence}
         room = MAX_EVIDENCE - len(known.evidence)
         known.evidence += [e for e in finding.evidence if (e.text, e.where) not in texts][: max(room, 0)]
-    return sorted(joined.values(), key=lambda f: (-f.severity.rank, f.id, f.subject.node, f.subject.name))
+    return sorted(joined.values(), key=lambda f: (f.id != FIRST, -f.severity.rank, f.id, f.subject.node, f.subject.name))
 
 
 #: Signs of one loss: the first that is present on a device explains the others on it.

@@ -30,6 +30,7 @@ class NcclJob(Entity):
     versions: dict[str, int] = {}  # version -> lines that print it
     cuda_driver_version: str | None = None
     nodes: list[str] = []
+    addresses: dict[str, str] = {}  # network address that a node says it uses -> node
     n_ranks: int | None = None
     n_nodes: int | None = None
     local_ranks: int | None = None

@@ -106,7 +106,7 @@ class _Unplaced:
             self.sample.append(f"{number}: {line.strip()[:120]}")
 
 
-def _is_one_log(text: str) -> bool:
+def is_one_log(text: str) -> bool:
     """Whether samples of a large text hold only log lines."""
     step = max(len(text) // 8, 1)
     for offset in range(0, len(text), step):
@@ -136,7 +136,7 @@ def read_text(name: str, text: str, *, year: int) -> tuple[list[Fragment], Input
     for number, line in kernel_log.marked_lines(text, nccl.MARKS):
         nccl_log.feed(number, line)
     event_lines = {event.line for event in log.events}
-    if len(text) > LARGE and _is_one_log(text):
+    if len(text) > LARGE and is_one_log(text):
         unplaced.kernel_lines = summary.lines - nccl_log.lines
     else:
         for fragment, rest in _blocks(name, text):
@@ -148,20 +148,28 @@ def read_text(name: str, text: str, *, year: int) -> tuple[list[Fragment], Input
                     summary.tools.append(fragment.source.tool)
             for number, line in rest:
                 unplaced.add(number, line, event_lines=event_lines)
-    logs = _log_fragment(name, log, bool(unplaced.kernel_lines or log.events or log.facts))
+    fragments += log_fragments(name, log, nccl_log, summary, is_log=bool(unplaced.kernel_lines or log.events or log.facts))
+    summary.unrecognised_lines = unplaced.count
+    summary.unrecognised_sample = unplaced.sample
+    return fragments, summary
+
+
+def log_fragments(
+    name: str, log: kernel_log.KernelLog, nccl_log: nccl.NcclLog, summary: Input, *, is_log: bool
+) -> list[Fragment]:
+    """Fragments of what the log scanners found; ``is_log``: the text is a kernel log even if it tells of nothing."""
+    fragments = []
+    logs = _log_fragment(name, log, is_log)
     if logs is not None:
         fragments.append(logs)
         summary.tools.append("kernel log")
     if nccl_log.lines:
-        source = Source(name=name, tool="NCCL log")
-        fragment = Fragment(source)
+        fragment = Fragment(Source(name=name, tool="NCCL log"))
         fragment.jobs.append(nccl_log.finish())
         fragment.events = nccl_log.events
         fragments.append(fragment)
         summary.tools.append("NCCL log")
-    summary.unrecognised_lines = unplaced.count
-    summary.unrecognised_sample = unplaced.sample
-    return fragments, summary
+    return fragments
 
 
 def _blocks(name: str, text: str) -> Iterator[tuple[Fragment | None, list[tuple[int, str]]]]:

@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import IO, NamedTuple, Protocol
 
 from kilter.facts.case import Case, Input
+from kilter.intake import large_log
 from kilter.intake.fragment import Fragment
 from kilter.intake.merge import assemble
-from kilter.intake.paste import read_text
+from kilter.intake.paste import log_fragments, read_text
 
 #: Larger texts are read up to here, and the report says so.
 MAX_TEXT = 256 << 20
@@ -123,11 +124,27 @@ def _zip_members(data: bytes, name: str) -> Iterator[_File]:
             yield _File(f"{name}:{member.filename}", parts[0] if len(parts) > 1 else "", content, member.date_time[0], cut)
 
 
-def _file(path: Path, name: str, group: str) -> Iterator[_File]:
+def _file(path: Path, name: str, group: str, fragments: list[Fragment], inputs: list[Input]) -> Iterator[_File]:
+    if path.stat().st_size > large_log.LARGE and large_log.is_log(path):
+        _large(path, name, group, fragments, inputs)
+        return
     with open(path, "rb") as stream:
         data, cut = _limited(stream)
         year = _year(os.fstat(stream.fileno()).st_mtime)
     yield from _expand(_File(name, group, data, year, cut))
+
+
+def _large(path: Path, name: str, group: str, fragments: list[Fragment], inputs: list[Input]) -> None:
+    """A log larger than memory should hold: its events, without its text."""
+    log, job = large_log.scan(path, name, year=_year(path.stat().st_mtime))
+    summary = Input(
+        name=name, notes=[f"{path.stat().st_size >> 20} MiB: read as a log only, other tools' outputs in it were not looked for"]
+    )
+    found = log_fragments(name, log, job, summary, is_log=not job.lines)
+    for fragment in found:
+        fragment.group = group
+    fragments.extend(found)
+    inputs.append(summary)
 
 
 _ARCHIVES = (".tar", ".tgz", ".tar.gz", ".tar.xz", ".txz", ".tar.bz2", ".zip")
@@ -220,11 +237,11 @@ def _files(given: str, fragments: list[Fragment], inputs: list[Input]) -> Iterat
                     f"{given}: a folder without files; expected captures such as the output of nvidia-smi -q, lspci -vvv, dmesg"
                 )
             for file, label, group in files:
-                yield from _file(file, label, group)
+                yield from _file(file, label, group, fragments, inputs)
         elif path.exists() and not path.is_file():
             raise UnusableInput(f"{given}: neither a plain file nor a folder")
         else:
-            yield from _file(path, given, "")
+            yield from _file(path, given, "", fragments, inputs)
     except FileNotFoundError:
         raise UnusableInput(f"{given}: no such file or folder") from None
     except OSError as error:

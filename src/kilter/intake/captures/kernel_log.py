@@ -62,6 +62,7 @@ _PCIEHP = re.compile(
     + _PCI
     + r")?.*?: ?(?:Slot\((?P<slot>[^)]*)\): )?(?P<what>Link Down|Card not present|Link Up|Card present|No device found|Failed to check link status)"
 )
+_OFF_BUS_START = re.compile(r"\s*NVRM: The NVIDIA GPU ([0-9a-f:.]+)\s*(?:\(PCI ID.*)?$")
 _MLX5 = re.compile(r"mlx5_core " + _PCI + r"(?: (?P<netdev>[\w.@-]+))?: (?P<rest>.*)")
 
 Fields = dict[str, str]
@@ -180,42 +181,43 @@ def _simple(kind: str, *names: str) -> Callable[[re.Match[str]], Event]:
 
 Maker = Callable[["re.Match[str]"], "Event | None"]
 
-#: Tried in order; the first match makes the event.
-RULES: tuple[tuple[re.Pattern[str], Maker], ...] = (
-    (_XID, _xid),
-    (_SXID, _sxid),
-    (re.compile(r"NVRM: (?:The NVIDIA )?GPU " + _PCI + r":? .*fallen off the bus.*"), _simple("gpu.off_bus")),
-    (re.compile(r"NVRM: (?:GPU (?:at )?(?:PCI:)?" + _PCI + r": )?(?:.*)(?:RmInitAdapter|rm_init_adapter) failed!?(?: \((?P<status>[^)]*)\))?.*"), _simple("gpu.init_failed", "status")),
-    (re.compile(r"NVRM: API mismatch: *(?P<rest>.*)"), _simple("driver.api_mismatch", "rest")),
-    (re.compile(r"NVRM: .*Slow RPC response from GPU(?P<gpu_index>\d+) GSP.*"), _simple("gpu.gsp_slow", "gpu_index")),
-    (re.compile(r"NVRM: (?:GPU )?(?:" + _PCI + r")?.*(?:GSP (?:firmware )?(?:init|boot).*fail|failed to (?:initialize|boot) GSP|_kgspBoot.*fail).*", re.I), _simple("gpu.gsp_boot_failed")),
-    (re.compile(r"NVRM: .*(?:RC watchdog: GPU is probably locked|GPU is probably locked).*"), _simple("gpu.watchdog")),
-    (re.compile(r"NVRM: knvlink\w+: .*\bfail(?:ed|ure)?\b.*", re.I), _simple("nvlink.detect_failed")),
-    (re.compile(r"NVRM: This PCI I/O region assigned to your NVIDIA device is invalid.*"), _simple("gpu.bar_invalid")),
-    (re.compile(r"NVRM: The NVIDIA probe routine failed.*"), _simple("gpu.probe_failed")),
-    (re.compile(r"NVRM: (?:GPU )?" + _PCI + r".*(?:rmInit failed|cannot find|failed to enable MSI|nvAssertFailed).*"), _simple("nvrm.failure")),
-    (re.compile(r"nvidia-peermem (?P<function>\w+):\d+ ERROR detected invalid context.*"), _simple("peermem.invalid_context", "function")),
-    (re.compile(r"nvidia-peermem (?P<function>\w+):\d+ ERROR .*"), _simple("peermem.error", "function")),
-    (_AER_DEVICE, _aer),
-    (_AER_ROOT, _aer_root),
-    (_PCIEHP, _pciehp),
-    (_MLX5, _mlx5),
-    (re.compile(r"(?P<scope>Memory cgroup out of memory|Out of memory)[:,]? (?:Kill(?:ed)? process )?(?P<pid>\d+) \((?P<name>[^)]*)\).*"), _simple("oom.kill", "scope", "pid", "name")),
-    (re.compile(r"INFO: task (?P<name>.+?):(?P<pid>\d+) blocked for more than (?P<seconds>\d+) seconds.*"), _simple("hung_task", "name", "pid", "seconds")),
-    (re.compile(r"BUG: soft lockup - CPU#(?P<cpu>\d+) stuck for (?P<seconds>\d+)s! \[(?P<name>[^\]]*)\].*"), _simple("lockup", "cpu", "seconds", "name")),
-    (re.compile(r"(?:Watchdog detected hard LOCKUP|NMI watchdog: .*LOCKUP) on cpu (?P<cpu>\d+).*"), _simple("lockup", "cpu")),
-    (re.compile(r"rcu: INFO: \w+ (?:self-)?detected stalls?.*"), _simple("rcu_stall")),
-    (re.compile(r"EDAC (?P<device>[\w#]+): (?P<count>\d+) (?P<severity>CE|UE) .*"), _simple("edac", "severity", "count")),
-    (re.compile(r"\[Hardware Error\]:.*(?:event severity: (?P<severity>\w+)|Machine Check.*)"), _simple("machine_check", "severity")),
-    (re.compile(r"(?:mce: )?\[Hardware Error\]: (?:CPU (?P<cpu>\d+): )?Machine Check.*"), _simple("machine_check", "cpu")),
-    (re.compile(r"(?P<name>[^\s\[]+)\[(?P<pid>\d+)\]: segfault at .* error \d+(?: in (?P<library>[^\[\s]+).*)?"), _simple("segfault", "name", "pid", "library")),
-    (re.compile(r"DMAR: (?:DRHD: handling fault status.*|\[[^\]]*\] Request device \[(?:" + r"(?P<device>[0-9a-f:.]+)" + r")\].*)"), _simple("iommu.fault")),
-    (re.compile(r"AMD-Vi: Event logged \[(?P<what>\w+) (?:device=(?P<device>[0-9a-f:.]+))?.*"), _simple("iommu.fault", "what")),
-    (re.compile(r".*Remounting filesystem read-only.*"), _simple("filesystem.read_only")),
-    (re.compile(r"nvme (?P<device>nvme\d+): (?:I/O .*timeout|controller is down).*"), _simple("nvme.timeout")),
-    (re.compile(r"(?:blk_update_request: )?(?:critical medium|I/O) error, dev (?P<device>\w+).*"), _simple("disk.io_error")),
-    (re.compile(r"Kernel panic - not syncing.*"), _simple("kernel.panic")),
-    (re.compile(r"(?:\bBUG: (?!soft)|\bOops: |general protection fault).*"), _simple("kernel.oops")),
+#: Tried in order; the first match makes the event. The literal is what the pattern cannot match without: looking for it is cheap.
+RULES: tuple[tuple[str, re.Pattern[str], Maker], ...] = (
+    ("Xid (", _XID, _xid),
+    ("SXid (", _SXID, _sxid),
+    ("fallen off", re.compile(r"NVRM: (?:The NVIDIA )?GPU " + _PCI + r":? .*fallen off the bus.*"), _simple("gpu.off_bus")),
+    ("failed", re.compile(r"NVRM: (?:GPU (?:at )?(?:PCI:)?" + _PCI + r": )?(?:.*)(?:RmInitAdapter|rm_init_adapter) failed!?(?: \((?P<status>[^)]*)\))?.*"), _simple("gpu.init_failed", "status")),
+    ("API mismatch", re.compile(r"NVRM: API mismatch: *(?P<rest>.*)"), _simple("driver.api_mismatch", "rest")),
+    ("Slow RPC", re.compile(r"NVRM: .*Slow RPC response from GPU(?P<gpu_index>\d+) GSP.*"), _simple("gpu.gsp_slow", "gpu_index")),
+    ("ail", re.compile(r"NVRM: (?:GPU )?(?:" + _PCI + r")?.*(?:GSP (?:firmware )?(?:init|boot).*fail|failed to (?:initialize|boot) GSP|_kgspBoot.*fail).*", re.I), _simple("gpu.gsp_boot_failed")),
+    ("probably locked", re.compile(r"NVRM: .*(?:RC watchdog: GPU is probably locked|GPU is probably locked).*"), _simple("gpu.watchdog")),
+    ("knvlink", re.compile(r"NVRM: knvlink\w+: .*\bfail(?:ed|ure)?\b.*", re.I), _simple("nvlink.detect_failed")),
+    ("I/O region", re.compile(r"NVRM: This PCI I/O region assigned to your NVIDIA device is invalid.*"), _simple("gpu.bar_invalid")),
+    ("probe routine", re.compile(r"NVRM: The NVIDIA probe routine failed.*"), _simple("gpu.probe_failed")),
+    ("ailed", re.compile(r"NVRM: (?:GPU )?" + _PCI + r".*(?:rmInit failed|failed to enable MSI|nvAssertFailed).*"), _simple("nvrm.failure")),
+    ("cannot find", re.compile(r"NVRM: (?:GPU )?" + _PCI + r".*cannot find.*"), _simple("nvrm.failure")),
+    ("invalid context", re.compile(r"nvidia-peermem (?P<function>\w+):\d+ ERROR detected invalid context.*"), _simple("peermem.invalid_context", "function")),
+    ("nvidia-peermem", re.compile(r"nvidia-peermem (?P<function>\w+):\d+ ERROR .*"), _simple("peermem.error", "function")),
+    ("Bus Error", _AER_DEVICE, _aer),
+    ("AER: ", _AER_ROOT, _aer_root),
+    ("pciehp", _PCIEHP, _pciehp),
+    ("mlx5_core", _MLX5, _mlx5),
+    ("ut of memory", re.compile(r"(?P<scope>Memory cgroup out of memory|Out of memory)[:,]? (?:Kill(?:ed)? process )?(?P<pid>\d+) \((?P<name>[^)]*)\).*"), _simple("oom.kill", "scope", "pid", "name")),
+    ("blocked for", re.compile(r"INFO: task (?P<name>.+?):(?P<pid>\d+) blocked for more than (?P<seconds>\d+) seconds.*"), _simple("hung_task", "name", "pid", "seconds")),
+    ("soft lockup", re.compile(r"BUG: soft lockup - CPU#(?P<cpu>\d+) stuck for (?P<seconds>\d+)s! \[(?P<name>[^\]]*)\].*"), _simple("lockup", "cpu", "seconds", "name")),
+    ("LOCKUP", re.compile(r"(?:Watchdog detected hard LOCKUP|NMI watchdog: .*LOCKUP) on cpu (?P<cpu>\d+).*"), _simple("lockup", "cpu")),
+    ("detected stall", re.compile(r"rcu: INFO: \w+ (?:self-)?detected stalls?.*"), _simple("rcu_stall")),
+    ("EDAC", re.compile(r"EDAC (?P<device>[\w#]+): (?P<count>\d+) (?P<severity>CE|UE) .*"), _simple("edac", "severity", "count")),
+    ("[Hardware Error]", re.compile(r"\[Hardware Error\]:.*(?:event severity: (?P<severity>\w+)|Machine Check.*)"), _simple("machine_check", "severity")),
+    ("Machine Check", re.compile(r"(?:mce: )?\[Hardware Error\]: (?:CPU (?P<cpu>\d+): )?Machine Check.*"), _simple("machine_check", "cpu")),
+    ("segfault at", re.compile(r"(?P<name>[^\s\[]+)\[(?P<pid>\d+)\]: segfault at .* error \d+(?: in (?P<library>[^\[\s]+).*)?"), _simple("segfault", "name", "pid", "library")),
+    ("DMAR", re.compile(r"DMAR: (?:DRHD: handling fault status.*|\[[^\]]*\] Request device \[(?:" + r"(?P<device>[0-9a-f:.]+)" + r")\].*)"), _simple("iommu.fault")),
+    ("AMD-Vi", re.compile(r"AMD-Vi: Event logged \[(?P<what>\w+) (?:device=(?P<device>[0-9a-f:.]+))?.*"), _simple("iommu.fault", "what")),
+    ("Remounting", re.compile(r".*Remounting filesystem read-only.*"), _simple("filesystem.read_only")),
+    ("nvme", re.compile(r"nvme (?P<device>nvme\d+): (?:I/O .*timeout|controller is down).*"), _simple("nvme.timeout")),
+    ("error, dev", re.compile(r"(?:blk_update_request: )?(?:critical medium|I/O) error, dev (?P<device>\w+).*"), _simple("disk.io_error")),
+    ("Kernel panic", re.compile(r"Kernel panic - not syncing.*"), _simple("kernel.panic")),
+    ("", re.compile(r"(?:\bBUG: (?!soft)|\bOops: |general protection fault).*"), _simple("kernel.oops")),
 )  # fmt: skip
 
 #: Texts that applications print too: they count only behind a kernel log's time.
@@ -236,11 +238,15 @@ _BENIGN = re.compile(
 
 
 #: What a boot log says of the machine itself.
-_FACTS: tuple[tuple[str, re.Pattern[str]], ...] = (
-    ("software.driver_version", re.compile(r"NVRM: loading NVIDIA UNIX .*?Module(?: for \S+)? +(\d+\.\d+(?:\.\d+)?)")),
-    ("host.dmi_product", re.compile(r"(?:Hardware name|DMI): ([^,\n]+?)(?:/[^,/\n]*)?, BIOS ")),
-    ("kernel.release", re.compile(r"^Linux version (\d\S+)")),
-    ("kernel.cmdline", re.compile(r"^(?:Kernel c|C)ommand line: (.+)$")),
+_FACTS: tuple[tuple[str, str, re.Pattern[str]], ...] = (
+    (
+        "software.driver_version",
+        "loading NVIDIA",
+        re.compile(r"NVRM: loading NVIDIA UNIX .*?Module(?: for \S+)? +(\d+\.\d+(?:\.\d+)?)"),
+    ),
+    ("host.dmi_product", ", BIOS ", re.compile(r"(?:Hardware name|DMI): ([^,\n]+?)(?:/[^,/\n]*)?, BIOS ")),
+    ("kernel.release", "Linux version", re.compile(r"^Linux version (\d\S+)")),
+    ("kernel.cmdline", "ommand line: ", re.compile(r"^(?:Kernel c|C)ommand line: (.+)$")),
 )
 
 
@@ -261,11 +267,10 @@ class KernelLog:
         stamp, message = self._message(line)
         if self._multi_line(number, message):
             pass
-        elif bit := _AER_BIT.match(message.lstrip()):
+        elif "[" in message and (bit := _AER_BIT.match(message.lstrip())):
             return self._aer_bit(bit)
-        for pattern, make in RULES:
-            match = pattern.search(message)
-            if match is not None:
+        for literal, pattern, make in RULES:
+            if literal in message and (match := pattern.search(message)) is not None:
                 event = make(match)
                 if event is not None and (stamp.clock is not Clock.NONE or event.kind not in _ONLY_STAMPED):
                     return self._keep(event, stamp, number)
@@ -295,11 +300,11 @@ class KernelLog:
 
     def _multi_line(self, number: int, message: str) -> bool:
         """``NVRM: The NVIDIA GPU <address>`` + ``... has`` + ``NVRM: fallen off the bus`` is one message on three lines."""
-        if match := re.match(r"\s*NVRM: The NVIDIA GPU ([0-9a-f:.]+)\s*(?:\(PCI ID.*)?$", message):
+        if "The NVIDIA GPU" in message and (match := _OFF_BUS_START.match(message)):
             self._pending_gpu = (pci_address(match.group(1)) or "", number)
             return True
-        for name, pattern in _FACTS:
-            if match := pattern.search(message):
+        for name, literal, pattern in _FACTS:
+            if literal in message and (match := pattern.search(message)):
                 self.facts.setdefault(name, (match.group(1).strip(), number))
                 return True
         return False

@@ -117,8 +117,12 @@ def read_stamp(line: str, *, year: int) -> Stamp:
         return Stamp(match.end(), node=node)
     if match := _CTIME.match(line, start):
         try:
-            moment = datetime.datetime.strptime(" ".join(match.group(1).split()), "%a %b %d %H:%M:%S %Y").replace(tzinfo=UTC)
-        except ValueError:
+            _, word, day, clock, printed_year = match.group(1).split()
+            hour, minute, second = clock.split(":")
+            moment = datetime.datetime(
+                int(printed_year), _MONTHS[word.lower()], int(day), int(hour), int(minute), int(second), tzinfo=UTC
+            )
+        except (ValueError, KeyError):
             return Stamp(match.end(), node=node)
         # dmesg -T computes wall time from the boot clock; it drifts by seconds over suspend and NTP slews.
         return Stamp(match.end(), moment.timestamp(), Clock.LOCAL, 1.0, node)

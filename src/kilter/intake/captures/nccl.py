@@ -41,6 +41,8 @@ _GDR_STATE = re.compile(r"GPU Direct RDMA \((nvmem|DMABUF)\) (enabled|disabled)|
 _ALL_P2P = re.compile(r"isAllDirectP2p (\d)")
 _CHANNELS = re.compile(r"(\d+) coll channels, (?:\d+ collnet channels, )?(?:(\d+) nvls channels, )?")
 _RING_GDR = re.compile(r"Connected all rings.*GDR (\d)")
+_OWN_ADDRESS = re.compile(r"(?:Bootstrap ?: ?Using|NET/Socket ?: ?Using|OOB) .*")
+_ADDRESS = re.compile(r"[\w.-]+:([0-9a-fA-F.:]+)<\d+>")
 _ERROR_TRACE = re.compile(r"([\w/.-]+\.cc):(\d+) -> (\d+)(?: |$)")
 #: the channel's HCA number in NET/IB/3/GDRDMA(PCI)
 _NETDEV_SLOT = re.compile(r"/\d+(?:\(\d+\))?(?=/|$)")
@@ -119,6 +121,9 @@ class NcclLog:
 
     def _info(self, text: str, number: int, process: tuple[str, str, str], match: re.Match[str], line: str) -> None:
         job = self.job
+        if process[0] and (own := _OWN_ADDRESS.search(text)):
+            for address in _ADDRESS.findall(own.group(0)):
+                job.addresses.setdefault(address, process[0])
         if "via " in text and (via := _VIA.search(text)):
             self._connection(int(via.group(1)), int(via.group(2)), via.group(3), number)
         elif found := _VERSION.search("NCCL " + text if text.startswith("version ") else text):

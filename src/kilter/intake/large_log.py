@@ -1,0 +1,84 @@
+"""Logs too large for memory: only the lines that hold a mark are brought in, by grep where there is one.
+
+GNU grep searches fixed strings at memory speed; nothing in Python comes near. Without it the file is read in pieces.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+from kilter.intake.captures import kernel_log, nccl
+
+#: Plain files above this are sampled, and read here when the samples are log lines.
+LARGE = 64 << 20
+PIECE = 16 << 20
+MAX_LINE = 64 << 10
+
+
+def _by_grep(grep: str, path: Path, marks: tuple[str, ...]) -> Iterator[tuple[int, str]]:
+    argv = [grep, "-anF", *(word for mark in marks for word in ("-e", mark)), "--", str(path)]
+    with subprocess.Popen(
+        argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL, env={**os.environ, "LC_ALL": "C"}
+    ) as process:
+        assert process.stdout is not None
+        for raw in process.stdout:
+            number, _, line = raw[:MAX_LINE].partition(b":")
+            if number.isdigit():
+                yield int(number), line.decode("utf-8", "replace")
+
+
+def _in_pieces(path: Path, marks: tuple[str, ...]) -> Iterator[tuple[int, str]]:
+    first = 1
+    rest = b""
+    with open(path, "rb") as file:
+        while True:
+            data = file.read(PIECE)
+            piece = rest + data
+            end = piece.rfind(b"\n") + 1 if data else len(piece)
+            if not end and data and len(piece) < 4 * PIECE:
+                rest = piece
+                continue
+            end = end or len(piece)
+            text = piece[:end].decode("utf-8", "replace")
+            yield from ((number, line[:MAX_LINE]) for number, line in kernel_log.marked_lines(text, marks, first))
+            first += text.count("\n")
+            rest = piece[end:]
+            if not data:
+                return
+
+
+def marked_lines(path: Path, marks: tuple[str, ...]) -> Iterator[tuple[int, str]]:
+    """(number, line) of each line of the file that holds one of ``marks``. Raises OSError when the file cannot be opened."""
+    with open(path, "rb"):
+        pass
+    grep = shutil.which("grep")
+    yield from _by_grep(grep, path, marks) if grep else _in_pieces(path, marks)
+
+
+def is_log(path: Path) -> bool:
+    """Whether eight samples spread over the file hold only log lines."""
+    from kilter.intake.paste import is_one_log
+
+    size = path.stat().st_size
+    samples = []
+    with open(path, "rb") as file:
+        for n in range(8):
+            file.seek(size * n // 8)
+            samples.append(file.read(8192).decode("utf-8", "replace"))
+    return all(is_one_log(sample) for sample in samples)
+
+
+def scan(path: Path, name: str, *, year: int) -> tuple[kernel_log.KernelLog, nccl.NcclLog]:
+    """Kernel and NCCL events of a large log. Memory grows with the events, not with the file."""
+    kernel = kernel_log.KernelLog(name, year=year)
+    job = nccl.NcclLog(name, year=year)
+    for number, line in marked_lines(path, (*kernel_log.MARKS, *nccl.MARKS)):
+        if "NCCL " in line:
+            job.feed(number, line)
+        else:
+            kernel.feed(number, line)
+    return kernel, job
