@@ -7,13 +7,15 @@ import sys
 import click
 
 from kilter.cli.common import read_case, use_color, width, write_file
-from kilter.facts.finding import Severity
+from kilter.facts.case import Case
+from kilter.facts.finding import Diagnosis, Severity
 
 
 @click.command("diagnose")
 @click.argument("paths", nargs=-1, metavar="[PATH|DIR|BUNDLE|-]...")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON (see 'kilter schema diagnosis').")
 @click.option("--html", "html_path", metavar="FILE", help="Write one self-contained HTML file.")
+@click.option("--report", "report_path", metavar="FILE", help="Write a fault analysis to hand over: FILE.md or FILE.html.")
 @click.option(
     "--fail-on",
     type=click.Choice([s.value for s in Severity]),
@@ -22,7 +24,9 @@ from kilter.facts.finding import Severity
     help="Exit 1 at or above this severity.",
 )
 @click.option("-v", "--verbose", is_flag=True, help="Show information findings in full, and every check.")
-def command(paths: tuple[str, ...], as_json: bool, html_path: str | None, fail_on: str, verbose: bool) -> None:
+def command(
+    paths: tuple[str, ...], as_json: bool, html_path: str | None, report_path: str | None, fail_on: str, verbose: bool
+) -> None:
     """Say what is wrong or slow, with the evidence, and what was not checked.
 
     PATHS are files, folders and archives of captures (nvidia-smi, lspci, dmesg, NCCL logs, ...), recognised by their content; "-" reads a
@@ -32,14 +36,17 @@ def command(paths: tuple[str, ...], as_json: bool, html_path: str | None, fail_o
     """
     from kilter.diagnose.engine import diagnose
 
+    if report_path and not report_path.lower().endswith((".md", ".html")):
+        raise click.UsageError(f"--report {report_path}: expected a name that ends in .md or .html")
     case = read_case(paths)
     diagnosis = diagnose(case)
     if html_path:
         from kilter import __version__
         from kilter.report.html import render_html
 
-        title = ", ".join(s.node for s in case.snapshots if s.node) or ", ".join(paths) or "this host"
-        write_file(html_path, render_html(case, diagnosis, title=title, version=__version__))
+        write_file(html_path, render_html(case, diagnosis, title=_title(case, paths), version=__version__))
+    if report_path:
+        write_file(report_path, _analysis(case, diagnosis, _title(case, paths), html=report_path.lower().endswith(".html")))
     if as_json:
         from kilter.report.json import diagnosis_json
 
@@ -48,11 +55,36 @@ def command(paths: tuple[str, ...], as_json: bool, html_path: str | None, fail_o
         from kilter.report.text import diagnosis_text
 
         sys.stdout.write(diagnosis_text(case, diagnosis, width=width(), color=use_color(), verbose=verbose))
-        if html_path:
-            sys.stdout.write(f"\nHTML report: {html_path}\n")
+        for label, path in (("HTML report", html_path), ("Fault analysis", report_path)):
+            if path:
+                sys.stdout.write(f"\n{label}: {path}\n")
     limit = Severity(fail_on).rank
     nothing = not any(i.tools for i in case.inputs) if paths else False
     if nothing:
         sys.stderr.write("kilter: nothing in these inputs was recognised; 'kilter diagnose --help' tells what is read\n")
         sys.exit(2)
     sys.exit(1 if any(f.severity.rank >= limit for f in diagnosis.findings) else 0)
+
+
+def _title(case: Case, paths: tuple[str, ...]) -> str:
+    nodes = [s.node for s in case.snapshots if s.node]
+    return ", ".join(nodes[:8]) + (f" and {len(nodes) - 8} more" if len(nodes) > 8 else "") or ", ".join(paths) or "this host"
+
+
+def _analysis(case: Case, diagnosis: Diagnosis, title: str, *, html: bool) -> str:
+    from kilter.diagnose.first_cause import find, role
+    from kilter.diagnose.timeline import build
+    from kilter.report.analysis import document, to_html, to_markdown
+    from kilter.report.timeline_html import Mark
+
+    line_up = build(case)
+    incident = find(case, line_up)
+    blocks = document(
+        case,
+        diagnosis,
+        [Mark(m.event, m.time, m.uncertainty_s, role(m.event)) for m in line_up.moments],
+        line_up.notes,
+        title=title,
+        verdict=incident.verdict if incident is not None else "",
+    )
+    return to_html(blocks) if html else to_markdown(blocks)

@@ -28,14 +28,7 @@ def command(
     if not line_up.moments:
         raise fail("no events in these inputs: expected kernel logs, NCCL or job logs")
     incident = find(case, line_up)
-    who = " ".join(x for x in (incident.node, incident.device) if x) if incident is not None else ""
-    verdict = (
-        "no complaint of a peer and no fault on several nodes"
-        if incident is None
-        else f"{who}: {incident.what}"
-        if who
-        else incident.what
-    )
+    verdict = "no complaint of a peer and no fault on several nodes" if incident is None else incident.verdict
     chosen = [
         m
         for m in line_up.moments

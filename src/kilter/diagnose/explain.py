@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import datetime
 import difflib
 import re
 
+import msgspec
+
 from kilter.diagnose.engine import Rule, load_rules
+from kilter.facts.finding import Severity
 from kilter.knowledge import explain as tables
 from kilter.knowledge.explain import Explanation
 
@@ -44,7 +48,38 @@ def explain(topic: str) -> Explanation | None:
     one = rule_of(text.lower())
     if one is not None:
         return _of_rule(one, text.lower())
-    return tables.explain(text)
+    return tables.explain(text) or _of_text(text)
+
+
+def _of_text(text: str) -> Explanation | None:
+    """What a pasted error line means: the explanation of the first finding that it leads to."""
+    if " " not in text:
+        return None
+    from kilter.diagnose.engine import diagnose
+    from kilter.intake.merge import assemble
+    from kilter.intake.paste import read_text
+
+    # People leave out what stands before the message.
+    for line in (text, f"NCCL WARN {text}", f"NVRM: {text}"):
+        fragments, info = read_text("the text", line, year=datetime.date.today().year)
+        found = [f for f in diagnose(assemble(fragments, [info])).findings if f.severity is not Severity.INFO]
+        # The verdict over all nodes means nothing for one line.
+        found = [f for f in found if not f.id.startswith("incident.")] or found
+        if found:
+            break
+    else:
+        return None
+    first = found[0]
+    known = explain(first.id)
+    if known is None:
+        return None
+    causes = [f"{cause.text}" + (f"; tells: {cause.decider}" if cause.decider else "") for cause in first.causes]
+    return msgspec.structs.replace(
+        known,
+        paragraphs=[f"{first.what}.", *known.paragraphs],
+        facts=[*known.facts, *((f"cause {n}", cause) for n, cause in enumerate(causes, 1))],
+        see_also=[*dict.fromkeys([*known.see_also, *(f.id for f in found[1:4])])],
+    )
 
 
 def suggest(topic: str) -> list[str]:

@@ -114,6 +114,12 @@ class Incident(msgspec.Struct, kw_only=True):
     victims: list[str] = []  # nodes that complain and are not accused
     others: list[Suspect] = []
 
+    @property
+    def verdict(self) -> str:
+        """One line: who, and what."""
+        who = " ".join(x for x in (self.node, self.device) if x)
+        return f"{who}: {self.what}" if who else self.what
+
 
 def _root_of(event: Event) -> tuple[str, int] | None:
     """(class, weight) when the event can be a first cause."""

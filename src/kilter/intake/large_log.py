@@ -16,7 +16,6 @@ from kilter.intake.captures import kernel_log, nccl
 #: Plain files above this are sampled, and read here when the samples are log lines.
 LARGE = 64 << 20
 PIECE = 16 << 20
-MAX_LINE = 64 << 10
 
 
 def _by_grep(grep: str, path: Path, marks: tuple[str, ...]) -> Iterator[tuple[int, str]]:
@@ -26,7 +25,7 @@ def _by_grep(grep: str, path: Path, marks: tuple[str, ...]) -> Iterator[tuple[in
     ) as process:
         assert process.stdout is not None
         for raw in process.stdout:
-            number, _, line = raw[:MAX_LINE].partition(b":")
+            number, _, line = raw[: kernel_log.MAX_LINE].partition(b":")
             if number.isdigit():
                 yield int(number), line.decode("utf-8", "replace")
 
@@ -44,7 +43,7 @@ def _in_pieces(path: Path, marks: tuple[str, ...]) -> Iterator[tuple[int, str]]:
                 continue
             end = end or len(piece)
             text = piece[:end].decode("utf-8", "replace")
-            yield from ((number, line[:MAX_LINE]) for number, line in kernel_log.marked_lines(text, marks, first))
+            yield from kernel_log.marked_lines(text, marks, first)
             first += text.count("\n")
             rest = piece[end:]
             if not data:

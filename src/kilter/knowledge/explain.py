@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from kilter.knowledge import aer, gpus, ib_counters, nvlink5, sops, sxid, throttle, xid
+from kilter.knowledge import aer, gpus, ib_counters, nccl_results, nvlink5, sops, sxid, throttle, tunables, xid
 from kilter.knowledge.table import folded, table
 
 
@@ -374,6 +374,72 @@ def _code(pattern: str, topic: str) -> int | None:
     return int(match[1]) if match else None
 
 
+_CLASSES = {
+    "debug": "Meant for debugging; not for production.",
+    "debug_in_practice": "Meant for debugging in practice; not for production.",
+    "deprecated": "Deprecated: later versions may ignore it.",
+    "removed": "Removed: current versions ignore it.",
+    "renamed": "Renamed: current versions ignore this name.",
+    "unknown": "Unknown to NCCL: it has no effect.",
+    "undocumented": "In the source, not in the documentation: it may change without notice.",
+    "dangerous": "Dangerous: it can give wrong results or hangs.",
+    "experimental": "Experimental.",
+}
+
+
+def explain_tunable(name: str) -> Explanation | None:
+    """A parameter of the kernel, PCIe, GPU, NIC, NCCL, a container or a framework."""
+    entry = tunables.lookup(name)
+    if entry is None:
+        return None
+    paragraphs = [entry.meaning] if entry.meaning else []
+    if entry.class_ in _CLASSES:
+        paragraphs.append(_CLASSES[entry.class_])
+    if entry.cargo_cult:
+        paragraphs.append("Often copied to where it has no effect or does harm: see when.")
+    facts = [
+        ("read", entry.how_to_read),
+        ("set", entry.how_to_set),
+        ("for good", entry.persistent_form),
+        ("takes effect", entry.needs),
+        ("default", str(entry.default)),
+        ("value", str(entry.recommended_value)),
+        ("when", entry.recommended_when),
+        ("only if", entry.gate or ""),
+        ("effect", entry.effect),
+        ("risk", entry.risk),
+        ("since", str(entry.since) if str(entry.since) not in ("", "-") else ""),
+        ("conflicts with", ", ".join(entry.conflicts_with)),
+    ]
+    return Explanation(
+        topic=entry.id,
+        kind="tunable",
+        title=f"{entry.id.split('.', 1)[-1] if entry.layer == 'nccl_env' else entry.id} ({entry.layer})",
+        paragraphs=paragraphs,
+        facts=[(key, text) for key, text in facts if text],
+        sources=entry.source,
+        confidence="low" if entry.unverified else entry.confidence,
+        confidence_why="a part of it has no source yet" if entry.unverified else "",
+        see_also=[one for one in entry.conflicts_with if tunables.lookup(one) is not None],
+    )
+
+
+def explain_nccl_result(text: str) -> Explanation | None:
+    """A result code of NCCL, also inside the sentence that a framework prints."""
+    one = nccl_results.find(text)
+    if one is None:
+        return None
+    return Explanation(
+        topic=one.name,
+        kind="nccl_result",
+        title=f"{one.name} (result of an NCCL call)",
+        paragraphs=[one.meaning],
+        actions=[one.first],
+        sources=table("nccl_results").source_names(["types", "troubleshooting"]),
+        see_also=one.look_at,
+    )
+
+
 def explain(topic: str) -> Explanation | None:
     """What is known of ``topic``, or ``None``; see the module's text for what it takes.
 
@@ -396,6 +462,8 @@ def explain(topic: str) -> Explanation | None:
         explain_counter,
         explain_gpu,
         explain_recovery,
+        explain_tunable,
+        explain_nccl_result,
         _explain_symbol,
     )
     if re.match(r"recovery[\s_-]*action", topic, re.IGNORECASE):
@@ -432,6 +500,8 @@ def topics() -> tuple[str, ...]:
         *(c.name for c in ib_counters.counters()),
         *(a.name for a in xid.recovery_actions() if a.value is not None),
         *gpus.spec_keys(),
+        *tunables.names(),
+        *(r.name for r in nccl_results.results()),
     )
 
 

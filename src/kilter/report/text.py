@@ -51,7 +51,8 @@ def _time(value: float) -> str:
     return datetime.datetime.fromtimestamp(value, tz=datetime.timezone.utc).strftime("%Y-%m-%d %H:%M:%S")
 
 
-def _when(finding: Finding) -> str:
+def when(finding: Finding) -> str:
+    """First and last time of a finding, with what is uncertain about them; "" when it has none."""
     if finding.first_time is None:
         return ""
     first = _time(finding.first_time)
@@ -69,7 +70,8 @@ def group(findings: Iterable[Finding]) -> list[list[Finding]]:
     return list(groups.values())
 
 
-def _subjects(findings: list[Finding], case: Case) -> str:
+def subjects(findings: list[Finding], case: Case) -> str:
+    """The subjects of findings that say the same, in few words."""
     names = [f.subject.name for f in findings if f.subject.name]
     node = findings[0].subject.node
     if not names:
@@ -102,10 +104,10 @@ def _one(out: _Writer, findings: list[Finding], case: Case, signs: list[Finding]
         f" {finding.severity.value.upper()} " if out.color else finding.severity.value.upper(), _COLOURS[finding.severity]
     )
     out.add(f"{badge}  {out.paint(finding.id, '1')}")
-    out.labelled("where", _subjects(findings, case))
+    out.labelled("where", subjects(findings, case))
     out.labelled("what", finding.what)
-    if when := _when(finding):
-        out.labelled("when", when)
+    if moment := when(finding):
+        out.labelled("when", moment)
     _evidence(out, finding)
     for number, sign in enumerate(signs):
         where = next((e.where for e in sign.evidence if e.where), "")
@@ -131,7 +133,7 @@ def _one(out: _Writer, findings: list[Finding], case: Case, signs: list[Finding]
 def _brief(out: _Writer, findings: list[Finding], case: Case) -> None:
     finding = findings[0]
     prefix = f"  {finding.id}  "
-    text = f"{finding.what} ({_subjects(findings, case)})"
+    text = f"{finding.what} ({subjects(findings, case)})"
     for line in textwrap.wrap(text, out.width, initial_indent=prefix, subsequent_indent="      ", break_on_hyphens=False):
         out.add(line)
 
@@ -187,20 +189,26 @@ def _tool(hint: str) -> str:
     return next((label for pattern, label in _TOOLS if pattern.search(hint)), _HOST)
 
 
+def hints_by_tool(checks: Iterable[Check]) -> list[tuple[str, str]]:
+    """(command that would show it, "family n, family n") of the checks that were not made, the most useful command first."""
+    by_tool: dict[str, Counter[str]] = defaultdict(Counter)
+    for check in checks:
+        if check.outcome is Outcome.NOT_CHECKED:
+            by_tool[_tool(check.hints[0] if check.hints else "")][check.family] += 1
+    ranked = sorted(by_tool.items(), key=lambda item: -sum(item[1].values()))
+    return [(tool, ", ".join(f"{family} {n}" for family, n in sorted(families.items()))) for tool, families in ranked]
+
+
 def _coverage(out: _Writer, diagnosis: Diagnosis, verbose: bool) -> None:
     fine: dict[str, int] = Counter(c.family for c in diagnosis.checks if c.outcome is Outcome.OK)
     if fine:
         out.labelled(
             "", f"Checked and fine: {', '.join(f'{family} {n}' for family, n in sorted(fine.items()))}", indent=0, gutter=0
         )
-    by_tool: dict[str, Counter[str]] = defaultdict(Counter)
-    for check in diagnosis.checks:
-        if check.outcome is Outcome.NOT_CHECKED:
-            by_tool[_tool(check.hints[0] if check.hints else "")][check.family] += 1
+    by_tool = hints_by_tool(diagnosis.checks)
     if by_tool:
         out.add("Not checked; this would show it (kilter snapshot takes all of it at once):")
-        for tool, families in sorted(by_tool.items(), key=lambda item: -sum(item[1].values())):
-            what = ", ".join(f"{family} {n}" for family, n in sorted(families.items()))
+        for tool, what in by_tool:
             out.labelled("", f"{tool}: {what}", indent=2, gutter=0)
     if any(f.id in _HANGS for f in diagnosis.findings):
         out.labelled(

@@ -47,8 +47,10 @@ def _svg(marks: Sequence[Mark], nodes: list[str]) -> str:
         x = left + width * n / 5
         parts.append(f'<text class="dim" x="{x:.0f}" y="14" text-anchor="middle">+{span * n / 5:.1f} s</text>')
     for mark in sorted(timed, key=lambda m: m.role == "root"):
-        if (y := row.get(mark.event.node)) is None:
+        lane = row.get(mark.event.node)
+        if lane is None:
             continue
+        y = lane
         x = left + width * ((mark.time or 0.0) - start) / span
         wide = max(width * mark.uncertainty_s / span, 0.0)
         title = escape(f"{clock_text(mark.time, mark.event)} {mark.event.node} {mark.event.text}")

@@ -50,16 +50,13 @@ def first_cause(case: Case, ctx: Context) -> Iterator[Finding]:
     incident = find(case)
     if incident is None:
         raise ctx.skip("no complaint of a peer and no fault on several nodes")
-    who = " ".join(x for x in (incident.node, incident.device) if x)
-    causes = [
-        Cause(f"{incident.kind}: {reason}" if n == 0 else reason, incident.confidence if n == 0 else "")
-        for n, reason in enumerate(incident.why)
-    ]
+    reasons = "; ".join(incident.why)
+    causes = [Cause(f"{incident.kind}: {reasons}" if reasons else incident.kind, incident.confidence)]
     victims = incident.victims
     tail = f"; {len(victims)} other node(s) complain" if victims and incident.node else ""
     yield ctx.finding(
         _severity(incident),
-        f"{who}: {incident.what}{tail}" if who else incident.what + tail,
+        incident.verdict + tail,
         subject=Subject("case", "", incident.node),
         evidence=incident.evidence,
         causes=causes,

@@ -25,6 +25,10 @@ MARKS = (
     *("Hardware name: ", "DMI: ", "Linux version ", "ommand line: "),
 )
 
+#: Longer lines are cut: printk writes at most about 1 KB, a journal's JSON record some KB. Patterns may not meet a line of megabytes.
+MAX_LINE = 64 << 10
+MAX_MESSAGE = 4096
+
 _PCI = r"(?P<bdf>(?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?)"
 _XID = re.compile(
     r"NVRM: Xid \((?:PCI:)?" + _PCI + r"(?: GPU-I:(?P<gi>\d+))?(?: GPU-CI:(?P<ci>\d+))?\):? (?P<code>\d{1,4})(?:, ?(?P<rest>.*))?"
@@ -32,7 +36,7 @@ _XID = re.compile(
 _XID_LIKE = re.compile(r"NVRM: .{0,40}\bX[Ii][Dd]\b")
 _PID = re.compile(r"pid='?(?P<pid>\d+|<unknown>)'?(?:, name=(?P<name>[^,]*))?")
 _NVLINK5 = re.compile(
-    r"(?P<unit>[A-Z][A-Z0-9_]*(?:/[A-Z0-9_]+)?)\s+(?P<severity>Fatal|Non-?fatal)\s+(?:(?P<xc>XC\d+)\s+)?(?:i(?P<instance>\d+)\s+)?"
+    r"\b(?P<unit>[A-Z][A-Z0-9_]*(?:/[A-Z0-9_]+)?)\s+(?P<severity>Fatal|Non-?fatal)\s+(?:(?P<xc>XC\d+)\s+)?(?:i(?P<instance>\d+)\s+)?"
     r"Link\s+(?P<link>-?\d+)\s+\((?P<regs>0x[0-9a-fA-F]+(?:\s+0x[0-9a-fA-F]+)*)",
     re.I,
 )
@@ -264,7 +268,8 @@ class KernelLog:
     def feed(self, number: int, line: str) -> Event | None:
         """Read one line that holds one of :data:`MARKS`. Returns the event it made or added to."""
         line = line.rstrip("\r\n")
-        stamp, message = self._message(line)
+        stamp, message = self._message(line[:MAX_LINE])
+        message = message[:MAX_MESSAGE]
         if self._multi_line(number, message):
             pass
         elif "[" in message and (bit := _AER_BIT.match(message.lstrip())):
@@ -363,4 +368,4 @@ def marked_lines(text: str, marks: tuple[str, ...], first_line: int = 1) -> Iter
         number += text.count("\n", counted, start)
         counted = start
         end = text.find("\n", start)
-        yield number, text[start : end if end >= 0 else len(text)]
+        yield number, text[start : min(end if end >= 0 else len(text), start + MAX_LINE)]

@@ -12,6 +12,9 @@ from kilter.facts.nccl import NcclConnection, NcclJob, NcclRank
 from kilter.facts.pci import pci_address
 from kilter.intake.captures.log_time import read_stamp
 
+#: NCCL writes lines of at most about 2 KB.
+MAX_LINE = 4096
+
 MARKS = ("NCCL INFO", "NCCL WARN", "NCCL VERSION", "NCCL version")
 
 _LINE = re.compile(
@@ -89,7 +92,7 @@ class NcclLog:
 
     def feed(self, number: int, line: str) -> None:
         """Read one line that holds one of :data:`MARKS`."""
-        line = line.rstrip("\r\n")
+        line = line[:MAX_LINE].rstrip("\r\n")
         match = _LINE.search(line)
         if match is None:
             if (bare := _BARE.search(line)) is not None:
