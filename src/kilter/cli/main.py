@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import sys
@@ -51,6 +52,8 @@ def cli() -> None:
 
 def run() -> None:
     """Run the group; end quietly on a closed pipe or an interrupt."""
+    # One short process whose objects live to its end: looking through them for cycles again and again is the larger cost of a fleet.
+    gc.set_threshold(200_000, 50, 1000)
     try:
         cli(prog_name="kilter", windows_expand_args=False)
     except BrokenPipeError:

@@ -293,11 +293,19 @@ def _interfaces(case: Case) -> Subjects:
 
 
 def _logs(case: Case) -> Subjects:
-    nodes = sorted(set(case.kernel_logs) | {e.node for e in case.events if not e.kind.startswith("nccl.")})
-    for node in nodes:
-        snapshot = next((s for s in case.snapshots if s.node == node), None)
-        events = [e for e in case.events if e.node == node]
-        yield NodeEvents(node, events, snapshot), snapshot, Subject("node", "", node)
+    by_node: dict[str, list[Event]] = {node: [] for node in case.kernel_logs}
+    for event in case.events:
+        if not event.kind.startswith("nccl."):
+            by_node.setdefault(event.node, [])
+    for event in case.events:
+        if event.node in by_node:
+            by_node[event.node].append(event)
+    snapshots: dict[str, Snapshot] = {}
+    for snapshot in case.snapshots:
+        snapshots.setdefault(snapshot.node, snapshot)
+    for node in sorted(by_node):
+        found = snapshots.get(node)
+        yield NodeEvents(node, by_node[node], found), found, Subject("node", "", node)
 
 
 def _jobs(case: Case) -> Subjects:
@@ -380,13 +388,16 @@ def _results(outcome: object) -> Iterator[Finding]:
                 yield item
 
 
-def _run_rule(one: Rule, case: Case) -> tuple[list[Finding], Check]:
+Rows = list[tuple[object, "Snapshot | None", Subject]]
+
+
+def run_rule(one: Rule, case: Case, rows: Rows | None = None) -> tuple[list[Finding], Check]:
+    """One rule over a case. ``rows``: the subjects of its scope, where they are known already."""
     check = Check(rule=one.id, title=one.title, family=one.family)
     subjects, why, hint, is_absent = SCOPES[one.scope]
+    rows = list(subjects(case)) if rows is None else rows
     findings: list[Finding] = []
-    some = False
-    for subject, snapshot, name in subjects(case):
-        some = True
+    for subject, snapshot, name in rows:
         context = Context(one, case, snapshot, name)
         found: list[Finding] = []
         try:
@@ -405,7 +416,7 @@ def _run_rule(one: Rule, case: Case) -> tuple[list[Finding], Check]:
             findings += found
         else:
             check.ok += 1
-    if not some:
+    if not rows:
         if is_absent(case):
             check.not_applicable += 1
         else:
@@ -416,11 +427,12 @@ def _run_rule(one: Rule, case: Case) -> tuple[list[Finding], Check]:
 
 
 def _note(check: Check, error: FactMissing, hint: str) -> None:
-    text = f"{error.subject}: {error.field} {error.missing.reason.value}"
-    if error.missing.detail:
-        text += f" ({error.missing.detail})"
-    if len(check.reasons) < MAX_REASONS and text not in check.reasons:
-        check.reasons.append(text)
+    if len(check.reasons) < MAX_REASONS:
+        text = f"{error.subject}: {error.field} {error.missing.reason.value}"
+        if error.missing.detail:
+            text += f" ({error.missing.detail})"
+        if text not in check.reasons:
+            check.reasons.append(text)
     hint = error.missing.hint or hint
     if hint and hint not in check.hints:
         check.hints.append(hint)
@@ -472,8 +484,11 @@ def diagnose(case: Case) -> Diagnosis:
     """Run every rule over ``case``."""
     findings: list[Finding] = []
     checks: list[Check] = []
+    rows: dict[str, Rows] = {}
     for one in load_rules().values():
-        found, check = _run_rule(one, case)
+        if one.scope not in rows:
+            rows[one.scope] = list(SCOPES[one.scope][0](case))
+        found, check = run_rule(one, case, rows[one.scope])
         findings += found
         checks.append(check)
     joined = _join(findings)

@@ -15,7 +15,10 @@ class Severity(str, enum.Enum):
 
     @property
     def rank(self) -> int:
-        return list(Severity).index(self)
+        return _RANKS[self]
+
+
+_RANKS = {severity: rank for rank, severity in enumerate(Severity)}
 
 
 class Subject(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _COLOURS = {Severity.CRITICAL: "1;37;41", Severity.ERROR: "1;31", Severity.WARNING: "1;33", Severity.INFO: "36"}
 MAX_SUBJECTS = 8
+MAX_NODES = 8
 MAX_LINES = 5
 
 
@@ -66,14 +67,25 @@ def group(findings: Iterable[Finding]) -> list[list[Finding]]:
     """Findings that say the same of several subjects, together. Order is kept."""
     groups: dict[tuple[object, ...], list[Finding]] = {}
     for finding in findings:
-        groups.setdefault((finding.id, finding.severity, finding.what, finding.subject.node), []).append(finding)
+        groups.setdefault((finding.id, finding.severity, finding.what), []).append(finding)
     return list(groups.values())
 
 
 def subjects(findings: list[Finding], case: Case) -> str:
     """The subjects of findings that say the same, in few words."""
+    by_node: dict[str, list[Finding]] = {}
+    for finding in findings:
+        by_node.setdefault(finding.subject.node, []).append(finding)
+    if len(by_node) <= MAX_NODES:
+        return "; ".join(_on_node(node, group, case) for node, group in by_node.items())
+    names = list(by_node)
+    kinds = Counter(f.subject.kind for f in findings if f.subject.name)
+    what = "".join(f", {n} {kind}s" for kind, n in kinds.items())
+    return f"{len(names)} nodes{what}: {', '.join(names[:MAX_SUBJECTS])} and {len(names) - MAX_SUBJECTS} more"
+
+
+def _on_node(node: str, findings: list[Finding], case: Case) -> str:
     names = [f.subject.name for f in findings if f.subject.name]
-    node = findings[0].subject.node
     if not names:
         return node or "this node"
     total = sum(len(s.accelerators or []) for s in case.snapshots if s.node == node)
@@ -263,9 +275,13 @@ def diagnosis_text(case: Case, diagnosis: Diagnosis, *, width: int = 100, color:
     out = _Writer(width, color)
     _header(out, case, diagnosis)
     loud = [f for f in diagnosis.findings if f.severity is not Severity.INFO or verbose]
+    signs: dict[tuple[str, str], list[Finding]] = defaultdict(list)
+    for finding in loud:
+        if finding.explained_by:
+            signs[finding.explained_by, finding.subject.node].append(finding)
     for findings in group(f for f in loud if not f.explained_by):
         root = findings[0]
-        _one(out, findings, case, [f for f in loud if f.explained_by == root.id and f.subject.node == root.subject.node])
+        _one(out, findings, case, signs[root.id, root.subject.node])
     quiet = [] if verbose else [f for f in diagnosis.findings if f.severity is Severity.INFO]
     if quiet:
         out.add(f"For information ({len(quiet)}; -v shows them in full):")
