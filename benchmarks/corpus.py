@@ -68,7 +68,7 @@ def _matches(finding: Finding, pattern: str, device: str) -> bool:
         return False
     if severity and finding.severity.rank < Severity(severity).rank:
         return False
-    return not device or device.lower() in re.split(r"[\s()/]+", finding.subject.name.lower())
+    return not device or device.lower() in re.split(r"[\s()/]+", f"{finding.subject.name} {finding.subject.node}".lower())
 
 
 def score(folder: Path, ids: dict[str, Any]) -> Result | None:

@@ -16,7 +16,6 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 import incidents
-
 from kilter.diagnose.first_cause import find, role
 from kilter.facts.case import Case
 from kilter.intake.merge import assemble

@@ -46,14 +46,21 @@ class World:
     ) -> None:
         rank = self.rank(node, gpu)
         stamp = datetime.datetime.fromtimestamp(time + self.skew[node], tz=datetime.timezone.utc)
-        self.job.append(
-            (
-                time,
-                f"[rank{rank}]:[E{stamp:%m%d %H:%M:%S.%f} ProcessGroupNCCL.cpp:616] [Rank {rank}] Watchdog caught collective operation timeout: "
-                f"WorkNCCL(SeqNum={seq or self.seq}, OpType={op}, NumelIn={numel}, NumelOut={numel}, Timeout(ms)=600000) ran for 600{self.random.randint(10, 99)} "
-                "milliseconds before timing out.",
-            )
+        what = (
+            f"[PG ID 0 PG GUID 0(default_pg) Rank {rank}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum={seq or self.seq}, OpType={op}, "
+            f"NumelIn={numel}, NumelOut={numel}, Timeout(ms)=600000) ran for 600{self.random.randint(10, 99)} milliseconds before timing out."
         )
+        number = seq or self.seq
+        for text in (  # a rank that gives up tells of it several times (PyTorch ProcessGroupNCCL.cpp)
+            f"ProcessGroupNCCL.cpp:616] {what}",
+            f"ProcessGroupNCCL.cpp:1785] [PG ID 0 PG GUID 0(default_pg) Rank {rank}] Timeout at NCCL work: {number}, last enqueued NCCL work: "
+            f"{number + 1}, last completed NCCL work: {number - 1}.",
+            f"ProcessGroupNCCL.cpp:630] [Rank {rank}] Some NCCL operations have failed or timed out. Due to the asynchronous nature of CUDA "
+            "kernels, subsequent GPU operations might run on corrupted/incomplete data.",
+            f"ProcessGroupNCCL.cpp:1595] [PG ID 0 PG GUID 0(default_pg) Rank {rank}] Process group watchdog thread terminated "
+            f"with exception: {what}",
+        ):
+            self.job.append((time, f"[rank{rank}]:[E{stamp:%m%d %H:%M:%S.%f} {text}"))
 
     def rank(self, node: str, gpu: int) -> int:
         return self.nodes.index(node) * GPUS + gpu

@@ -23,10 +23,10 @@ def test_pieces_grep_and_memory_agree(tmp_path: Path, monkeypatch: pytest.Monkey
     path = tmp_path / "kern.log"
     path.write_text(REAL * 3 + "[1.0] NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.")
     expected = rows(large_log.kernel_log.scan(path.read_text(), "kern.log", year=2026))
-    assert rows(large_log.scan(path, "kern.log", year=2026)[0]) == expected
+    assert rows(large_log.scan(path, "kern.log", year=2026).kernel) == expected
     monkeypatch.setattr(large_log.shutil, "which", lambda name: None)
     monkeypatch.setattr(large_log, "PIECE", piece)
-    assert rows(large_log.scan(path, "kern.log", year=2026)[0]) == expected
+    assert rows(large_log.scan(path, "kern.log", year=2026).kernel) == expected
 
 
 @settings(max_examples=60, deadline=None)
@@ -46,7 +46,7 @@ def test_line_longer_than_memory_is_cut(tmp_path: Path, monkeypatch: pytest.Monk
     path.write_text("[1.0] NVRM: Xid (PCI:0000:3b:00): 79, " + "y" * (large_log.kernel_log.MAX_LINE * 3) + "\n")
     for which in ("/usr/bin/grep", None):
         monkeypatch.setattr(large_log.shutil, "which", lambda name, which=which: which)
-        (event,) = large_log.scan(path, "kern.log", year=2026)[0].events
+        (event,) = large_log.scan(path, "kern.log", year=2026).kernel.events
         assert event.code == 79
         assert len(event.text) <= large_log.kernel_log.MAX_LINE
 

@@ -34,6 +34,14 @@ def _load(path: str) -> State:
         raise fail(f"{path} is no state of kilter bisect ({error}); 'kilter bisect start NODES_FILE -o FILE' makes one") from None
     if state.schema > SCHEMA or len(state.nodes) < 2:
         raise fail(f"{path}: a state of version {state.schema} with {len(state.nodes)} nodes; this kilter reads version {SCHEMA}")
+    known = set(state.nodes)
+    for result in state.results:
+        if (
+            not result.nodes
+            or not known.issuperset(result.nodes)
+            or (result.value is not None and not 0 < result.value < float("inf"))
+        ):
+            raise fail(f"{path}: a result that does not belong to this search: {' '.join(result.nodes)} {result.value}")
     return state
 
 

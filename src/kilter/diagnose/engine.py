@@ -59,7 +59,13 @@ class Rule(NamedTuple):
 
 RULES: dict[str, Rule] = {}
 #: Where rules live; a new file is named here.
-MODULES = ("gpu", "memory", "xid", "pcie", "nvlink", "thermal", "kernel", "rdma", "net", "nccl", "host", "siblings", "incident")
+MODULES = (
+    *("gpu", "memory", "xid", "pcie", "nvlink", "thermal", "kernel", "rdma", "net", "nccl", "host", "siblings", "incident"),
+    *("fabric", "ib_switch", "roce", "slurm", "kubernetes", "container", "bmc", "dcgm", "metrics", "nccl_topology"),
+    *("job", "job_errors", "job_process", "bench_sanity", "fleet"),
+)
+#: Kinds of events that are not from a node's own kernel log or BMC.
+JOB_KINDS = ("nccl.", "torch.", "cuda.", "job.", "container.", "k8s.")
 
 
 def rule(
@@ -295,7 +301,7 @@ def _interfaces(case: Case) -> Subjects:
 def _logs(case: Case) -> Subjects:
     by_node: dict[str, list[Event]] = {node: [] for node in case.kernel_logs}
     for event in case.events:
-        if not event.kind.startswith("nccl."):
+        if not event.kind.startswith(JOB_KINDS):
             by_node.setdefault(event.node, [])
     for event in case.events:
         if event.node in by_node:
@@ -469,6 +475,10 @@ _SAME_LOSS = ("gpu.xid.79", "gpu.lost", "pcie.device_config_space_ff", "gpu.coun
 
 def _relate(findings: list[Finding]) -> None:
     """Mark findings that are signs of another one on the same device, so that one lost GPU reads as one trouble."""
+    without_power = {f.subject.node for f in findings if f.id == "power.psu_failed" and f.severity is not Severity.INFO}
+    for finding in findings:
+        if finding.id == "gpu.throttle.power_brake" and finding.subject.node in without_power:
+            finding.explained_by = "power.psu_failed"
     roots: dict[tuple[str, str], str] = {}
     for id_ in _SAME_LOSS:
         for finding in findings:

@@ -86,6 +86,8 @@ VICTIMS = {"nccl.peer_gone", "nccl.ib.completion", "nccl.timeout", "torch.watchd
 LOOK_BACK_S = 2400.0
 LOOK_AHEAD_S = 120.0
 UNFINISHED = {"timed out", "timeout", "started", "scheduled"}
+#: Ranks that may be silent by lost log lines before the silence of one proves nothing.
+MAX_LOST = 0.2
 _PEER = re.compile(r"(?:peer|remote peer|with|to) ([\w.-]+)<\d+>")
 
 
@@ -221,6 +223,34 @@ def _pending(case: Case) -> list[CollectiveRecord]:
     return [c for c in case.collectives if c.sequence is not None and (c.state or "").lower() in UNFINISHED]
 
 
+def _silent_by_loss(case: Case) -> float:
+    """How many ranks would be silent by chance, from the lines that are missing of the ranks that are not."""
+    lines: Counter[str] = Counter()
+    for event in case.events:
+        if event.kind.startswith("torch.") and event.fields.get("rank"):
+            lines[event.fields["rank"]] += event.count
+    if not lines:
+        return 0.0
+    usual = Counter(lines.values()).most_common(1)[0][0]
+    missing = sum(max(usual - count, 0) for count in lines.values()) / (usual * len(lines))
+    return float(len(lines) * missing**usual)
+
+
+def _rank_nodes(case: Case) -> dict[int, str]:
+    """Rank -> node. Ranks that no log names are filled in where the known ones show that ranks lie on the nodes in blocks of one size."""
+    where = {rank.rank: rank.node for job in case.jobs for rank in job.ranks if rank.node}
+    total = max((job.n_ranks or 0 for job in case.jobs), default=0)
+    nodes = set(where.values())
+    if len(where) < total and nodes and total % len(nodes) == 0:
+        size = total // len(nodes)
+        blocks: dict[int, set[str]] = defaultdict(set)
+        for rank, node in where.items():
+            blocks[rank // size].add(node)
+        if len(blocks) == len(nodes) and all(len(names) == 1 for names in blocks.values()):
+            return {rank: next(iter(blocks[rank // size])) for rank in range(total)}
+    return where
+
+
 def _stuck(case: Case) -> bool:
     """Whether a collective timed out (a dump of a healthy job has running ones too)."""
     return any((c.state or "").lower() in ("timed out", "timeout") for c in case.collectives)
@@ -232,6 +262,8 @@ def _by_absence(case: Case, timeline: Timeline, incident: Incident) -> bool:
     shared: dict[str, list[CollectiveRecord]] = defaultdict(list)
     for record in records:
         shared[record.group].append(record)
+    if len(shared) > 1 and (unnamed := shared.pop("", None)):  # older lines do not name the group
+        max(shared.values(), key=len).extend(unnamed)
     if not shared:
         return False
     _, mine = max(shared.items(), key=lambda item: len(item[1]))
@@ -243,9 +275,11 @@ def _by_absence(case: Case, timeline: Timeline, incident: Incident) -> bool:
     total = max([job.n_ranks or 0 for job in case.jobs] + [max(pending) + 1])
     usual, number = Counter((r.sequence, r.operation, r.input_elements) for r in pending.values()).most_common(1)[0]
     odd = {rank: r for rank, r in pending.items() if (r.sequence, r.operation, r.input_elements) != usual}
-    silent = sorted(set(range(total)) - set(pending))
+    # Any line of a rank's watchdog shows that the rank is there and waits.
+    heard = {int(e.fields["rank"]) for e in case.events if e.kind.startswith("torch.") and e.fields.get("rank", "").isdigit()}
+    silent = sorted(set(range(total)) - set(pending) - heard)
     differ = {rank: r for rank, r in odd.items() if r.sequence == usual[0]}
-    where = {rank.rank: rank.node for job in case.jobs for rank in job.ranks}
+    where = _rank_nodes(case)
     where |= {r.rank: r.node for r in records if r.node}
     if differ and number > len(differ):
         ranks = sorted(differ)
@@ -262,6 +296,10 @@ def _by_absence(case: Case, timeline: Timeline, incident: Incident) -> bool:
     late = sorted(behind) or silent
     if late and len(late) <= max(1, total // 8) and number >= 0.5 * total:
         nodes = {where.get(r, "") for r in late}
+        if not behind and (lost := _silent_by_loss(case)) > MAX_LOST:
+            incident.what = f"rank {', '.join(map(str, late[:8]))} never reported, but lines of this log are missing"
+            incident.why.append(f"about {lost:.1f} ranks are silent by lost lines alone")
+            return True
         incident.kind = "straggler or hang"
         incident.confidence = "medium"
         incident.node = nodes.pop() if len(nodes) == 1 else ""

@@ -11,7 +11,8 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from kilter.intake.captures import kernel_log, nccl
+from kilter.intake.captures import kernel_log
+from kilter.intake.logs import MARKS, Logs
 
 #: Plain files above this are sampled, and read here when the samples are log lines.
 LARGE = 64 << 20
@@ -71,13 +72,9 @@ def is_log(path: Path) -> bool:
     return all(is_one_log(sample) for sample in samples)
 
 
-def scan(path: Path, name: str, *, year: int) -> tuple[kernel_log.KernelLog, nccl.NcclLog]:
-    """Kernel and NCCL events of a large log. Memory grows with the events, not with the file."""
-    kernel = kernel_log.KernelLog(name, year=year)
-    job = nccl.NcclLog(name, year=year)
-    for number, line in marked_lines(path, (*kernel_log.MARKS, *nccl.MARKS)):
-        if "NCCL " in line:
-            job.feed(number, line)
-        else:
-            kernel.feed(number, line)
-    return kernel, job
+def scan(path: Path, name: str, *, year: int) -> Logs:
+    """Events of a large log. Memory grows with the events, not with the file."""
+    logs = Logs(name, year=year)
+    for number, line in marked_lines(path, MARKS):
+        logs.feed(number, line)
+    return logs

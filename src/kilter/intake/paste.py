@@ -12,13 +12,15 @@ import msgspec
 
 from kilter.facts.base import Source
 from kilter.facts.case import Input
-from kilter.intake.captures import STARTS, Capture, capture_of, kernel_log, log_time, nccl
+from kilter.intake.captures import STARTS, Capture, bug_report, capture_of, log_time
 from kilter.intake.documents import read_document
 from kilter.intake.fragment import Block, Fragment
+from kilter.intake.logs import Logs
 
 _COMMANDS = (
     "nvidia-smi|xpu-smi|lspci|lscpu|dmesg|journalctl|cat|head|tail|grep|ibstat|ibstatus|ibv_devinfo|ibdev2netdev|ethtool|numactl|sysctl|ulimit|env|printenv|uname|"
-    "lsmod|modinfo|df|free|ip|ls|dcgmi|nvidia-bug-report\\.sh|mpirun|srun|torchrun|python3?|systemctl|nvidia-fabricmanager|show_gids|mlnx_qos|perfquery|nv-fabricmanager|docker|kubectl"
+    "lsmod|modinfo|df|free|ip|ls|dcgmi|nvidia-bug-report\\.sh|mpirun|srun|torchrun|python3?|systemctl|nvidia-fabricmanager|show_gids|mlnx_qos|perfquery|nv-fabricmanager|docker|kubectl|"
+    "ibnetdiscover|ibswinfo|cma_roce_mode|cma_roce_tos|iblinkinfo|ibqueryerrors|rdma|sinfo|squeue|scontrol|sdiag|ipmitool|ipmi-sel|ras-mc-ctl"
 )
 #: A shell prompt with a command, a file header of head/tail, or a header of kilter's collector.
 PROMPT = re.compile(
@@ -26,6 +28,7 @@ PROMPT = re.compile(
     rf"\[?(?:\([\w.-]+\) ?)?(?P<user>[\w.-]+)@(?P<host>[\w.-]+)[: ][^\n#$]{{0,120}}?\]?[#$] (?P<c1>[^\n]+)"
     rf"|(?:[#$%>]|\++) ?(?P<c2>(?:sudo +)?(?:{_COMMANDS})\b[^\n]*)"
     rf"|### (?:kilter: )?(?P<c3>(?<=kilter: )[^\n]+|stderr)"
+    rf"|{bug_report.HEADER}"
     rf"|==> (?P<file>[^\n]+) <=="
     rf")$",
     re.M,
@@ -50,12 +53,16 @@ def _pieces(text: str) -> list[_Piece]:
     marks += [(m.start(), m, False) for m in STARTS.finditer(text)]
     marks.sort(key=lambda mark: mark[0])
     pieces = [_Piece(0, len(text), None, "", "")]
-    command = node = ""
+    command = ""
+    node = bug_report.node(text) if bug_report.is_bug_report(text) else ""
     for start, match, is_prompt in marks:
         last = pieces[-1]
         if is_prompt:
             command = (
-                next((match.group(name) for name in ("c1", "c2", "c3") if match.group(name)), "") or match.group("file") or ""
+                next((match.group(name) for name in ("c1", "c2", "c3") if match.group(name)), "")
+                or match.group("file")
+                or match.group("section")
+                or ""
             )
             node = match.group("host") or node
             last.end = start
@@ -131,13 +138,11 @@ def read_text(name: str, text: str, *, year: int) -> tuple[list[Fragment], Input
         return [document], summary
     fragments: list[Fragment] = []
     unplaced = _Unplaced(name)
-    log = kernel_log.scan(text, name, year=year)
-    nccl_log = nccl.NcclLog(name, year=year)
-    for number, line in kernel_log.marked_lines(text, nccl.MARKS):
-        nccl_log.feed(number, line)
-    event_lines = {event.line for event in log.events}
+    logs = Logs(name, year=year)
+    logs.scan(text)
+    event_lines = logs.event_lines
     if len(text) > LARGE and is_one_log(text):
-        unplaced.kernel_lines = summary.lines - nccl_log.lines
+        unplaced.kernel_lines = summary.lines - logs.job_lines
     else:
         for fragment, rest in _blocks(name, text):
             if fragment is not None:
@@ -148,28 +153,11 @@ def read_text(name: str, text: str, *, year: int) -> tuple[list[Fragment], Input
                     summary.tools.append(fragment.source.tool)
             for number, line in rest:
                 unplaced.add(number, line, event_lines=event_lines)
-    fragments += log_fragments(name, log, nccl_log, summary, is_log=bool(unplaced.kernel_lines or log.events or log.facts))
+    is_kernel_log = bool(unplaced.kernel_lines or logs.kernel.events or logs.kernel.facts)
+    fragments += logs.fragments(summary, is_kernel_log=is_kernel_log)
     summary.unrecognised_lines = unplaced.count
     summary.unrecognised_sample = unplaced.sample
     return fragments, summary
-
-
-def log_fragments(
-    name: str, log: kernel_log.KernelLog, nccl_log: nccl.NcclLog, summary: Input, *, is_log: bool
-) -> list[Fragment]:
-    """Fragments of what the log scanners found; ``is_log``: the text is a kernel log even if it tells of nothing."""
-    fragments = []
-    logs = _log_fragment(name, log, is_log)
-    if logs is not None:
-        fragments.append(logs)
-        summary.tools.append("kernel log")
-    if nccl_log.lines:
-        fragment = Fragment(Source(name=name, tool="NCCL log"))
-        fragment.jobs.append(nccl_log.finish())
-        fragment.events = nccl_log.events
-        fragments.append(fragment)
-        summary.tools.append("NCCL log")
-    return fragments
 
 
 def _blocks(name: str, text: str) -> Iterator[tuple[Fragment | None, list[tuple[int, str]]]]:
@@ -191,16 +179,3 @@ def _blocks(name: str, text: str) -> Iterator[tuple[Fragment | None, list[tuple[
         fragment = Fragment(source)
         _parse(piece.capture, Block(source=source, lines=lines, first_line=number), fragment)
         yield fragment, []
-
-
-def _log_fragment(name: str, log: kernel_log.KernelLog, is_log: bool) -> Fragment | None:
-    if not is_log:
-        return None
-    nodes = {event.node for event in log.events if event.node}
-    source = Source(name=name, tool="kernel log", node=nodes.pop() if len(nodes) == 1 else "")
-    fragment = Fragment(source)
-    fragment.events = log.events
-    for name, (value, line) in log.facts.items():
-        part, _, field = name.partition(".")
-        getattr(fragment.snapshot, part).put(field, value, fragment.ref(line))
-    return fragment

@@ -7,7 +7,6 @@ import datetime
 import io
 import lzma
 import os
-import re
 import sys
 import tarfile
 import zipfile
@@ -16,11 +15,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, NamedTuple, Protocol
 
+from kilter.facts.base import Source
 from kilter.facts.case import Case, Input
-from kilter.intake import large_log
+from kilter.intake import bundle, large_log
+from kilter.intake.captures import flight_recorder
 from kilter.intake.fragment import Fragment
 from kilter.intake.merge import assemble
-from kilter.intake.paste import log_fragments, read_text
+from kilter.intake.paste import read_text
 
 #: Larger texts are read up to here, and the report says so.
 MAX_TEXT = 256 << 20
@@ -97,6 +98,12 @@ def _unpack(data: bytes) -> tuple[bytes, bool]:
     return bytes(out), False
 
 
+def _group(label: str) -> str:
+    """The node that a member of a bundle or a file of a folder belongs to, "" for one at the top."""
+    first, slash, _ = label.partition("/")
+    return bundle.node(label) or (first if slash else "")
+
+
 def _tar_members(data: bytes, name: str, year: int) -> Iterator[_File]:
     """Plain files of a tar archive. Names are only labels: nothing is ever written, so paths cannot escape anywhere."""
     try:
@@ -104,11 +111,10 @@ def _tar_members(data: bytes, name: str, year: int) -> Iterator[_File]:
             for count, member in enumerate(archive):
                 if count >= MAX_MEMBERS:
                     raise UnusableInput(f"{name}: more than {MAX_MEMBERS} members in the archive")
-                stream = archive.extractfile(member) if member.isfile() else None
+                stream = archive.extractfile(member) if member.isfile() and bundle.interesting(member.name) else None
                 if stream is not None:
                     content, cut = _limited(stream)
-                    parts = member.name.split("/")
-                    yield _File(f"{name}:{member.name}", parts[0] if len(parts) > 1 else "", content, _year(member.mtime), cut)
+                    yield _File(f"{name}:{member.name}", _group(member.name), content, _year(member.mtime), cut)
     except (tarfile.TarError, EOFError, OSError, lzma.LZMAError, ValueError) as error:
         yield _File(f"{name}:(rest of the archive)", "", f"archive ends or breaks here: {error}\n".encode(), year, True)
 
@@ -116,12 +122,11 @@ def _tar_members(data: bytes, name: str, year: int) -> Iterator[_File]:
 def _zip_members(data: bytes, name: str) -> Iterator[_File]:
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         for member in archive.infolist()[:MAX_MEMBERS]:
-            if member.is_dir():
+            if member.is_dir() or not bundle.interesting(member.filename):
                 continue
             with archive.open(member) as stream:
                 content, cut = _limited(stream)
-            parts = member.filename.split("/")
-            yield _File(f"{name}:{member.filename}", parts[0] if len(parts) > 1 else "", content, member.date_time[0], cut)
+            yield _File(f"{name}:{member.filename}", _group(member.filename), content, member.date_time[0], cut)
 
 
 def _file(path: Path, name: str, group: str, fragments: list[Fragment], inputs: list[Input]) -> Iterator[_File]:
@@ -136,11 +141,11 @@ def _file(path: Path, name: str, group: str, fragments: list[Fragment], inputs: 
 
 def _large(path: Path, name: str, group: str, fragments: list[Fragment], inputs: list[Input]) -> None:
     """A log larger than memory should hold: its events, without its text."""
-    log, job = large_log.scan(path, name, year=_year(path.stat().st_mtime))
+    logs = large_log.scan(path, name, year=_year(path.stat().st_mtime))
     summary = Input(
         name=name, notes=[f"{path.stat().st_size >> 20} MiB: read as a log only, other tools' outputs in it were not looked for"]
     )
-    found = log_fragments(name, log, job, summary, is_log=not job.lines)
+    found = logs.fragments(summary, is_kernel_log=not logs.job_lines)
     for fragment in found:
         fragment.group = group
     fragments.extend(found)
@@ -148,13 +153,6 @@ def _large(path: Path, name: str, group: str, fragments: list[Fragment], inputs:
 
 
 _ARCHIVES = (".tar", ".tgz", ".tar.gz", ".tar.xz", ".txz", ".tar.bz2", ".zip")
-_COLLECTED = re.compile(r"kilter-(.+)-\d{8}T\d{6}Z$")
-
-
-def _node_of(folder: str) -> str:
-    """The node that a folder in an archive stands for: the host in the name that kilter's collector gives, else the name."""
-    match = _COLLECTED.match(folder)
-    return match.group(1) if match else folder
 
 
 def _expand(file: _File) -> Iterator[_File]:
@@ -168,9 +166,7 @@ def _expand(file: _File) -> Iterator[_File]:
         return
     unpacked, cut = _unpack(data)
     if unpacked[257:262] == b"ustar":
-        yield from (
-            member._replace(group=file.group or _node_of(member.group)) for member in _tar_members(unpacked, file.name, file.year)
-        )
+        yield from (member._replace(group=file.group or member.group) for member in _tar_members(unpacked, file.name, file.year))
         return
     yield file._replace(data=unpacked, truncated=file.truncated or cut)
 
@@ -185,9 +181,9 @@ def _walk(top: Path) -> Iterator[tuple[Path, str, str]]:
         folders[:] = sorted(f for f in folders if f not in (".git", "__pycache__"))
         for name in sorted(files):
             path = Path(folder, name)
-            if path.is_file() and not path.is_symlink():
-                relative = path.relative_to(top)
-                yield path, str(relative), _node_of(relative.parts[0]) if len(relative.parts) > 1 else ""
+            label = path.relative_to(top).as_posix()
+            if bundle.interesting(label) and path.is_file() and not path.is_symlink():
+                yield path, label, _group(label)
 
 
 def read_paths(paths: list[str], *, progress: Callable[[str], None] | None = None) -> Case:
@@ -214,7 +210,8 @@ def _label(given: str) -> str:
     path = Path(given)
     if path.is_dir():
         return path.resolve().name
-    return _node_of(path.name.split(".")[0]) if path.name.endswith(_ARCHIVES) else ""
+    stem = path.name.split(".")[0]
+    return (bundle.node(stem) or stem) if path.name.endswith(_ARCHIVES) else ""
 
 
 def _files(given: str, fragments: list[Fragment], inputs: list[Input]) -> Iterator[_File]:
@@ -260,6 +257,12 @@ def _tree(path: Path, inputs: list[Input]) -> Fragment:
 
 
 def _read(file: _File, fragments: list[Fragment], inputs: list[Input]) -> None:
+    dump = Fragment(Source(name=file.name, tool="Flight Recorder"))
+    if flight_recorder.read_bytes(file.data, dump):
+        dump.group = file.group
+        fragments.append(dump)
+        inputs.append(Input(name=file.name, tools=["Flight Recorder"], notes=dump.notes))
+        return
     text = file.data.decode("utf-8", "replace")
     found, summary = read_text(file.name, text, year=file.year)
     for fragment in found:

@@ -20,6 +20,18 @@ Parser = Callable[[Block, Fragment], None]
 _SLOT = r"(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]"
 
 
+_SLURM_STATE = (
+    r"(?:RUNNING|PENDING|COMPLETING|CONFIGURING|SUSPENDED|idle|mixed|mix|allocated|alloc|drained|draining|drain|drng|down|maint|resv|"
+    r"reserved|inval|completing|comp)"
+)
+#: A header line of sinfo or squeue, or a line of a table without one, delimited by "|".
+_SLURM_TABLE = (
+    r"(?:[A-Z][a-z]{2} [A-Z][a-z]{2} \d\d [\d:]{8} \d{4}\r?\n)?[ \t]*(?=[A-Z][A-Z0-9_()/:;|#,*=. \t-]*\r?$)"
+    r"(?=[^\n]*\b(?:NODELIST|HOSTNAMES|NODE_ADDR|JOBID|ARRAY_JOB_ID)\b)(?=[^\n]*\b(?:STATE|ST|REASON|GRES|TIME|PARTITION)\b)"
+    r"|[^\s|][^\n|]{0,300}\|(?=[^\n]*\|#?[ ]*" + _SLURM_STATE + r"[*$~#%!@^+-]?[ \t]*(?:\||\r?$))"
+)
+
+
 class Capture(msgspec.Struct, frozen=True):
     """How one tool's output is recognised. ``start`` is tried at the beginning of each line (no look-behind, no groups with names)."""
 
@@ -130,6 +142,146 @@ CAPTURES: list[Capture] = [
     Capture("nv-fabricmanager --version", r"Fabric Manager version is ?: ?\d", "collector"),
     Capture(
         "Fabric Manager log", r"\[[A-Z][a-z]{2} +\d+ \d{4} [\d:]+\] \[[A-Z]+ *\] \[tid \d+\] ", "fabric_manager", repeats=True
+    ),
+    Capture("perfquery", r"# Port[\w ]* counters: [^\n]{1,200}port \d+|PortSelect:\.+\d", "perfquery", repeats=True),
+    Capture(
+        "ibnetdiscover",
+        r"(?:#[ \t]*\n)?# Topology file: generated on |vendid=0x[0-9a-f]+[ \t]*\n(?:devid|sysimgguid)=|(?:Switch|Ca|Rt)[ \t]+\d+[ \t]+\"[SHR]-[0-9a-f]{16}\""
+        r"|(?:CA|SW|RT) +\d+ +\d+ 0x[0-9a-f]{16} |(?:Ca|Switch|Rt|Router)[ \t]+: 0x[0-9a-f]{16} ports \d+ devid ",
+        "ibnetdiscover",
+        repeats=True,
+    ),
+    Capture("ibswinfo", r"=+[ \t]*\n[^\n|=]{1,120}\n=+[ \t]*\npart number +\||part number +\| ", "ibswinfo", repeats=True),
+    Capture("show_gids", r"DEV[ \t]+PORT[ \t]+INDEX[ \t]+GID\b", "show_gids"),
+    Capture("mlnx_qos", r"DCBX mode: |Priority trust state: |PFC configuration:", "mlnx_qos", repeats=True),
+    Capture("cma_roce_mode", r"(?:IB/)?RoCE v[12][ \t]*$", "mlnx_qos"),
+    Capture(
+        "ip",
+        r"\d+: [^\s:]+: <[A-Z0-9_,-]*> mtu \d+|\d+: lo[ \t]+inet 127\.|lo[ \t]+UNKNOWN[ \t]+(?:127\.|00:)|\[ ?\{(?:[ \t]*\n)?[ \t]*\"ifindex\": ?\d+",
+        "ip_link",
+        repeats=True,
+    ),
+    Capture(
+        "ethtool -m",
+        r"[ \t]*Identifier[ \t]+: 0x[0-9a-f]{2} \(|(?:Features|Coalesce parameters|Channel parameters|FEC parameters) for \S+:[ \t]*$",
+        "ethtool_more",
+    ),
+    Capture("sinfo/squeue", _SLURM_TABLE, "slurm", repeats=True),
+    Capture("scontrol show node", r"NodeName=\S+ +(?:Arch=|CoresPerSocket=)", "slurm", repeats=True),
+    Capture("scontrol show job", r"JobId=\d+ (?:ArrayJobId|HetJobId|JobName)=", "slurm", repeats=True),
+    Capture("sdiag", r"\*{20,}[ \t]*\r?\nsdiag output at |sdiag output at ", "slurm", repeats=True),
+    Capture(
+        "Slurm JSON",
+        r"\{\s{0,8}\"(?:meta\": ?\{\s{0,16}\"(?:plugins?|client|command|[Ss]lurm)\"|(?:sinfo|jobs|nodes)\": ?\[\s{0,16}\{)",
+        "slurm",
+    ),
+    Capture("kubectl describe", r"Name: {2,}\S+[ \t]*\r?\n(?:Roles|Namespace|Labels): ", "kubectl", repeats=True),
+    Capture(
+        "kubectl get",
+        r"(?:NAMESPACE +)?(?:NAME +(?:STATUS +ROLES|READY +STATUS) +|LAST SEEN +(?:FIRST SEEN +COUNT +NAME +KIND|TYPE) +)",
+        "kubectl",
+    ),
+    Capture(
+        "container log",
+        r"(?:(?:[A-Z][a-z]{2} +\d{1,2} [\d:]{8}|\d{4}-\d\d-\d\dT[\d:.]{8,18}\S{0,6}) [\w.-]+ (?:dockerd|containerd|kubelet|k3s|crio|nvidia-[\w-]+)(?:\[\d+\])?: |docker: |Error response from daemon: |nvidia-container-cli: |[IWEF]\d{4} \d\d:\d\d:\d\d\.\d{6} +\d+ \S+\.go:\d+\] |time=\"\d{4}-[^\"\n]{5,35}\" level=\w+ |\d{4}/\d\d/\d\d \d\d:\d\d:\d\d (?=[^\n]*(?:XidCritical|device marked|device plugin|NVML))|libibverbs: )",
+        "container_logs",
+        repeats=True,
+    ),
+    Capture(
+        "ipmitool sel",
+        r" {0,3}[0-9a-f]{1,4} {0,2}[|,] {0,2}(?:\d\d?/\d\d?/\d{2,4} ?[|,] ?\d\d:\d\d:\d\d|Pre-Init)|SEL Record ID {1,20}: |SEL has no entries|ID *[|,] ?Date *[|,] ?Time *[|,] ?Name",
+        "ipmi",
+        repeats=True,
+    ),
+    Capture(
+        "ipmitool sdr",
+        r"[^\s|][^|\n]{1,30}\| (?:[0-9A-F]{2}h \| (?:ok|ns|nc|cr|nr|[lu](?:nc|cr|nr)) {0,3}\| {0,2}\d+\.\d+ \|"
+        r"|(?:-?[\d.]+ (?:degrees C|RPM|Volts|Watts|Amps|percent)|no reading|disabled|Not Readable|0x[0-9a-f]{2}) {0,20}\| (?:ok|ns|nc|cr|nr)\s*$"
+        r"|(?:-?[\d.]+|na|0x[0-9a-f]+) {0,12}\| (?:degrees C|RPM|Volts|Watts|Amps|percent|discrete|unspecified) )",
+        "ipmi",
+        repeats=True,
+    ),
+    Capture(
+        "Redfish log",
+        r"[\[{]\s{0,8}\{?\s{0,8}\"(?:@odata\.\w+|@Redfish[^\"\n]{0,60}|Members|Description|Id|Name)\"[^\x00]{0,600}?LogEntr",
+        "ipmi",
+    ),
+    Capture(
+        "rasdaemon",
+        r"(?:Memory controller|PCIe AER|MCE) (?:events|records|errors)(?: summary)?:\s*$|No (?:Memory|PCIe AER|MCE) errors\.\s*$|Label\s+CE\s+UE\s*$"
+        r"|(?:[A-Z][a-z]{2} +\d+ [\d:]{8}|\d{4}-\d\d-\d\dT\S{8,32}) \S{1,253} rasdaemon\[\d+\]: |Hostname: \S+\n  (?:mc_event|aer_event|mce_record):",
+        "rasdaemon",
+        repeats=True,
+    ),
+    Capture(
+        "nvidia-smi dmon",
+        r"#[ \t]*(?:(?:Date|Time)[, \t]+){0,2}gpu[, \t]+(?:gi|ci|pid|pwr|gtemp|temp|sm|mclk|fb|bar1|pviol|rxpci|sbecc)\b",
+        "nvidia_smi_mon",
+        repeats=True,
+    ),
+    Capture(
+        "dcgmi",
+        r"Successfully ran diagnostic for group|(?:\+-+\+-+\+[ \t]*\n)?\| (?:Diagnostic +\| Result|Health Monitor Report) +\||\d{1,4} GPUs? found(?: \([A-Za-z]+\))?\.[ \t]*$|Error: (?:Unable to (?:complete|run|start) diagnostic|Unable to (?:get|set|check) health|Health watches not enabled|Diagnostic could|unable to establish a connection to the specified host)|(?:\d{4}-\d\d-\d\d[ T][\d:.,]+ )?(?:ERROR|WARN(?:ING)?|INFO) +\[\d+:\d+\] \[\[Health\]\]",
+        "dcgmi",
+        repeats=True,
+    ),
+    Capture(
+        "dcgmi -j",
+        r'\{\s*"(?:DCGM (?:GPU )?Diagnostic"\s*:|body"\s*:\s*\{\s*"(?:GPU|CPU|CPU Core|NvSwitch|Switch|ConnectX|Link|Overall Health)"\s*:)',
+        "dcgmi",
+    ),
+    Capture(
+        "Prometheus metrics",
+        r"# HELP [a-zA-Z_:][\w:]*[^\n]*\n# TYPE [a-zA-Z_:]|# TYPE [a-zA-Z_:][\w:]* (?:counter|gauge|histogram|summary|untyped|unknown|info|stateset)[ \t]*$|DCGM_(?:FI|EXP)_[A-Z0-9_]+\{|nvidia_smi_[a-z0-9_]+\{",
+        "prometheus",
+        repeats=True,
+    ),
+    Capture(
+        "NCCL topology",
+        r'(?:<\?xml[^\n]*\?>\s*\n)?(?:<!--(?:[^-]|-(?!->)){0,2000}-->\s*)?<system(?: host_hash="[^"\n]*")? version="',
+        "nccl_topology",
+        repeats=True,
+    ),
+    Capture(
+        "hwloc",
+        r'(?:<\?xml[^\n]*\?>\s*\n)?<!DOCTYPE topology SYSTEM "hwloc|<topology(?: version="[\d.]+")?>',
+        "hwloc",
+        repeats=True,
+    ),
+    Capture(
+        "nccl-tests",
+        r"(?:[ \t]{0,8}\[\d+,\d+\](?:<std(?:out|err)>)?:?[ \t]?|[ \t]{0,8}\d+: )?#[ \t]{0,120}(?:nThread \d+ nGpus \d+|Collective test starting: |nccl-tests version |size[ \t]{1,40}count[ \t]{1,40}type|out-of-place[ \t]{1,80}in-place|\(B\)[ \t]{1,40}\(elements\)|Rank[ \t]{1,8}\d{1,7}[ \t]{1,8}(?:Group[ \t]{1,8}\d{1,5}[ \t]{1,8})?Pid[ \t])|\{\s*\"version\"\s*:\s*\d+\s*,\s*\"start_time\"",
+        "nccl_tests",
+        repeats=True,
+    ),
+    Capture(
+        "perftest",
+        r"[ \t]{0,40}(?:RDMA_|)(?:Write|Read|Send|Atomic|Raw Ethernet)[\w ]{0,20} (?:BW|Latency)[\w ()-]{0,20} Test[ \t]*$|\*+ *\n\* Waiting for client to connect|[ \t]{0,8}#bytes[ \t]+#iterations|\{\s*\"test_info\"\s*:",
+        "ib_write_bw",
+        repeats=True,
+    ),
+    Capture(
+        "nvbandwidth",
+        r"nvbandwidth Version: |Running \w+_(?:ce|sm|to_all|latency)\w*\.[ \t]*$|\{\s*\"nvbandwidth\"\s*:",
+        "nvbandwidth",
+        repeats=True,
+    ),
+    Capture(
+        "torch collect_env",
+        r"Collecting environment information\.\.\.|PyTorch version ?: |Versions of relevant libraries:|\[(?:pip3?|conda|uv)\] \S+|={5,80}[ \t]*\n {0,60}System Info",
+        "collect_env",
+        repeats=True,
+    ),
+    Capture(
+        "NCCL RAS",
+        r"NCCL version \d+\.\d+\.\d+\S* compiled with CUDA |\{\s*\"nccl_version\"\s*:\s*\"[^\"\n]*\"\s*,\s*\"cuda_runtime_version\"",
+        "nccl_ras",
+    ),
+    Capture(
+        "Flight Recorder",
+        r"\{\s*\"(?:entries|pg_config|pg_status|comm_lib_version|nccl_comm_state)\"\s*:|Not all ranks joining collective",
+        "flight_recorder",
+        repeats=True,
     ),
 ]
 

@@ -113,7 +113,7 @@ def _refuse(*_: object) -> None:
 
 def parse(block: Block, fragment: Fragment) -> None:
     """Fill one accelerator a ``<gpu>``. Format: nvsmi_device_v11 and v12 documents of drivers 515-595."""
-    parser = expat.ParserCreate()
+    parser = expat.ParserCreate("UTF-8")
     reader = _Reader(fragment, block.first_line, parser)
     parser.StartElementHandler = reader.start
     parser.EndElementHandler = reader.end
