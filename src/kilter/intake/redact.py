@@ -110,6 +110,8 @@ _URL_LOGIN = re.compile(r"(\b[a-z][a-z0-9+.-]{1,12}://)[^\s/@:]{1,64}:[^\s/@]{1,
 _SECRET_MARK = re.compile(r"(?i)passw|passphrase|secret|token|key|credential|jwt")
 _SERIAL_MARK = re.compile(r"(?i)serial|asset|service.?tag|\[SN\]")
 _AT = re.compile("@")
+_HOST_LIST = re.compile(r"\b([A-Za-z][\w.-]{0,60})\[(\d{1,6}(?:-\d{1,6})?(?:,\d{1,6}(?:-\d{1,6})?){0,500})\]((?:\.[\w.-]{1,100})?)")
+MAX_HOST_LIST = 20_000
 _PEM_BEGIN, _PEM_END = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----"), re.compile(r"-----END [A-Z ]*PRIVATE KEY-----")
 _BLOB = re.compile(r"(?<![\w/+=])[A-Za-z0-9+/]{64,}={0,2}(?![\w/+=])")
 REMOVED = "[REMOVED]"
@@ -274,6 +276,7 @@ class Redactor:
         text = _BEARER.sub(lambda m: self._count("secret", f"{m.group(1)} {REMOVED}"), text)
         text = _KNOWN_SECRET.sub(lambda m: self._count("secret", REMOVED), text)
         text = self._lines_with(_AT, text, self._logins)
+        text = _HOST_LIST.sub(self._expand, text)
         text = self._name_places(text)
         text = self._names_at_large(text)
         text = self._lines_with(_AT, text, lambda line: _EMAIL.sub(self._email, line))
@@ -288,6 +291,21 @@ class Redactor:
         text = _IPV4.sub(self._ipv4, text)
         self.blobs += sum(1 for m in _BLOB.finditer(text) if _looks_secret(m.group(0)))
         return text
+
+    def _expand(self, match: re.Match[str]) -> str:
+        """A Slurm host list whose nodes are known becomes the list of their tokens; their number stays."""
+        prefix, inner, suffix = match.groups()
+        names = []
+        for part in inner.split(","):
+            first, _, last = part.partition("-")
+            if int(last or first) - int(first) >= MAX_HOST_LIST:
+                return match.group(0)
+            names += [f"{prefix}{n:0{len(first)}d}{suffix}" for n in range(int(first), int(last or first) + 1)]
+        if len(names) > MAX_HOST_LIST or not any(name.lower() in self._names for name in names):
+            return match.group(0)
+        for name in names:
+            self._learn_host(name, forced=True)
+        return ",".join(self._names.get(name.lower(), name) for name in names)
 
     def redact_path(self, name: str) -> str:
         """A file's name within its bundle; a folder named after a host that is a common word is replaced here too."""
