@@ -9,6 +9,7 @@ scans replicated real log lines against `grep -cE` with the same words on the sa
 from __future__ import annotations
 
 import argparse
+import re
 import statistics
 import subprocess
 import sys
@@ -61,7 +62,7 @@ def main() -> None:
 def logs(megabytes: int) -> None:
     """Scan speed on replicated real kernel log lines, as a ratio to grep -cE with the same words."""
     from kilter.intake import large_log
-    from kilter.intake.captures import kernel_log
+    from kilter.intake import logs as log_readers
 
     noise = "".join(
         f"[{n}.{n:06d}] usb 1-{n % 7}: new high-speed USB device number {n % 127} using xhci_hcd\n" for n in range(2000)
@@ -71,7 +72,7 @@ def logs(megabytes: int) -> None:
     with tempfile.NamedTemporaryFile("w", suffix=".log") as file:
         file.write(text)
         file.flush()
-        pattern = "|".join(mark.replace("[", "\\[") for mark in kernel_log.MARKS)
+        pattern = "|".join(re.escape(mark) for mark in log_readers.MARKS)
         start = time.perf_counter()
         subprocess.run(
             ["grep", "-cE", pattern, file.name], capture_output=True, check=False
