@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kilter.facts.base import Source
 from kilter.intake.fragment import Block, Fragment
 
-_FOREIGN = [
+FOREIGN = [
     "",
     "\x00\x01\x02\xff\ufffd",
     "]0;root@host: ~\x07root@host:~# ",
@@ -83,15 +83,15 @@ def _join(lines: list[str], at: int, amount: int, word: str) -> list[str]:
     return [*lines[:start], "".join(lines[start : start + amount]), *lines[start + amount :]]
 
 
-_HARMS = [_cut, _behead, _drop, _repeat, _swap, _insert, _splice, _flatten, _join]
+HARMS = [_cut, _behead, _drop, _repeat, _swap, _insert, _splice, _flatten, _join]
 
 
 @st.composite
 def mangled(draw: st.DrawFn, text: str) -> str:
     """A damaged copy of ``text``: up to four kinds of damage, one after the other."""
     lines = text.split("\n")
-    for harm in draw(st.lists(st.sampled_from(_HARMS), min_size=1, max_size=4)):
-        word = draw(st.sampled_from(_FOREIGN) | st.text(max_size=30))
+    for harm in draw(st.lists(st.sampled_from(HARMS), min_size=1, max_size=4)):
+        word = draw(st.sampled_from(FOREIGN) | st.text(max_size=30))
         lines = harm(lines, draw(st.integers(0, 1 << 20)), draw(st.integers(1, 40)), word)
     return "\n".join(lines)
 
