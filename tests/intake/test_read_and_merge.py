@@ -16,7 +16,8 @@ import pytest
 from kilter.facts.accelerator import Accelerator
 from kilter.facts.case import SCHEMA_VERSION
 from kilter.facts.event import Clock, Event
-from kilter.intake.merge import match_accelerator, merge_events
+from kilter.intake.merge import assemble, match_accelerator, merge_events
+from kilter.intake.paste import read_text
 from kilter.intake.read import UnusableInput, read_paths
 from kilter.report.json import snapshot_json
 
@@ -192,3 +193,10 @@ def test_folder_of_folders_takes_the_host_that_each_names(tmp_path: Path) -> Non
     (tmp_path / "b" / "smi.txt").write_bytes(NVLINK)
     case = read_paths([str(tmp_path)])
     assert sorted(s.node for s in case.snapshots) == ["b", "gpu-17"]
+
+
+def test_a_list_that_was_filtered_stays_marked_after_merging() -> None:
+    text = "$ lsmod | grep nvidia\nModule                  Size  Used by\nnvidia               54095872  0\n$ uname -r\n5.15.0\n"
+    fragments, info = read_text("a.txt", text, year=2026)
+    (snapshot,) = assemble(fragments, [info]).snapshots
+    assert "modules" in snapshot.kernel.missing

@@ -108,6 +108,8 @@ class _Merger:
         if ours is None:
             setattr(a, name, theirs)
             a.missing.pop(name, None)
+            if name in b.missing:  # a value with a mark that it is not all of it (lsmod | grep)
+                a.missing[name] = b.missing[name]
             if name in b.origin:
                 a.origin[name] = b.origin[name]
             elif "" in b.origin:

@@ -110,7 +110,9 @@ _URL_LOGIN = re.compile(r"(\b[a-z][a-z0-9+.-]{1,12}://)[^\s/@:]{1,64}:[^\s/@]{1,
 _SECRET_MARK = re.compile(r"(?i)passw|passphrase|secret|token|key|credential|jwt")
 _SERIAL_MARK = re.compile(r"(?i)serial|asset|service.?tag|\[SN\]")
 _AT = re.compile("@")
-_HOST_LIST = re.compile(r"\b([A-Za-z][\w.-]{0,60})\[(\d{1,6}(?:-\d{1,6})?(?:,\d{1,6}(?:-\d{1,6})?){0,500})\]((?:\.[\w.-]{1,100})?)")
+_HOST_LIST = re.compile(
+    r"\b([A-Za-z][\w.-]{0,60})\[(\d{1,6}(?:-\d{1,6})?(?:,\d{1,6}(?:-\d{1,6})?){0,500})\]((?:\.[\w.-]{1,100})?)"
+)
 MAX_HOST_LIST = 20_000
 _PEM_BEGIN, _PEM_END = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----"), re.compile(r"-----END [A-Z ]*PRIVATE KEY-----")
 _BLOB = re.compile(r"(?<![\w/+=])[A-Za-z0-9+/]{64,}={0,2}(?![\w/+=])")

@@ -15,6 +15,10 @@ KNOWN = {"uuid", "gpu_uuid", "pci.bus_id", "gpu_bus_id", "driver_version", "psta
          "remapped_rows.pending", "pcie.link.gen.current", "fabric.state", "mig.mode.current", "serial"}  # fmt: skip
 
 
+#: No row of nvidia-smi comes near; the csv module refuses fields of 128 KiB.
+MAX_LINE = 64 << 10
+
+
 def parse(block: Block, fragment: Fragment) -> None:
     """One accelerator a row; several rows of one GPU (``-l``) become several readings when merged."""
     header = [_UNIT.sub("", name.strip()) for name in block.lines[0].split(",")]
@@ -25,6 +29,9 @@ def parse(block: Block, fragment: Fragment) -> None:
         return
     for number, line in block.numbered()[1:]:
         if not line.strip():
+            continue
+        if len(line) > MAX_LINE:
+            fragment.unparsed(number, line)
             continue
         row = [cell.strip() for cell in next(csv.reader([line], skipinitialspace=True), [])]
         if len(row) != len(header):
