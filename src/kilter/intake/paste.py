@@ -35,6 +35,9 @@ PROMPT = re.compile(
 )
 
 SAMPLE = 5
+#: No tool prints such a number, and Python refuses to read it (sys.get_int_max_str_digits): damage, kept away from the readers.
+MAX_DIGITS = 4000
+_NO_NUMBER = re.compile(rf"\d{{{MAX_DIGITS}}}")
 #: A text larger than this is first sampled; when the samples are nothing but log lines, it is read as a log alone.
 LARGE = 8 << 20
 
@@ -177,5 +180,9 @@ def _blocks(name: str, text: str) -> Iterator[tuple[Fragment | None, list[tuple[
             continue
         source = Source(name=name, tool=piece.capture.tool, command=piece.command, node=piece.node)
         fragment = Fragment(source)
+        for at, line in enumerate(lines):
+            if len(line) > MAX_DIGITS and _NO_NUMBER.search(line):
+                fragment.unparsed(number + at, line)
+                lines[at] = ""
         _parse(piece.capture, Block(source=source, lines=lines, first_line=number), fragment)
         yield fragment, []

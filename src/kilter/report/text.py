@@ -182,6 +182,19 @@ def _not_checked(checks: list[Check]) -> int:
 
 #: Many checks want the same tool with other options; the short report names the tool once.
 _TOOLS = (
+    (re.compile(r"perfquery|ibnetdiscover|ibswinfo"), "fabric: perfquery and ibnetdiscover, twice; ibswinfo"),
+    (re.compile(r"show_gids|mlnx_qos|ip -d link"), "RoCE: show_gids; mlnx_qos -i <interface>; ip -d link"),
+    (re.compile(r"sinfo|squeue|scontrol"), "Slurm: sinfo -R -l; squeue; scontrol show node"),
+    (re.compile(r"kubectl"), "Kubernetes: kubectl describe node <node>; kubectl get pods -A -o wide"),
+    (re.compile(r"ipmitool"), "BMC: ipmitool sel elist; ipmitool sdr elist"),
+    (re.compile(r"dcgmi|dcgm-exporter|localhost:9400"), "DCGM: dcgmi diag -r 3; a scrape of dcgm-exporter"),
+    (re.compile(r"NCCL_TOPO_DUMP_FILE"), "topology: NCCL_TOPO_DUMP_FILE=topo.xml for one run"),
+    (
+        re.compile(r"standard error of every rank|Flight Recorder|ncclras"),
+        "job: the log of every rank; Flight Recorder dumps; ncclras",
+    ),
+    (re.compile(r"all_reduce_perf"), "benchmarks: all_reduce_perf -c 1"),
+    (re.compile(r"two kilter snapshots"), "rates: two kilter snapshots, some minutes apart"),
     (re.compile(r"nvlink"), "nvidia-smi nvlink -s; nvidia-smi nvlink -e"),
     (re.compile(r"fabricmanager"), "systemctl is-active nvidia-fabricmanager; /var/log/fabricmanager.log"),
     (re.compile(r"busy|under load|while the job runs"), "nvidia-smi -q while the GPUs are busy"),
@@ -194,6 +207,19 @@ _TOOLS = (
 )
 #: Findings with which the driver's tools may never return (research: section 0, item 9).
 _HANGS = {"gpu.xid.62", "gpu.xid.79", "gpu.xid.119", "gpu.xid.120", "gpu.gsp_slow", "gpu.lost"}
+#: What is not of the node that was looked at is told in one line when nothing of it was given.
+_ELSEWHERE = (
+    "fabric: ",
+    "RoCE: ",
+    "Slurm: ",
+    "Kubernetes: ",
+    "BMC: ",
+    "DCGM: ",
+    "topology: ",
+    "job: ",
+    "benchmarks: ",
+    "rates: ",
+)
 _HOST = "ulimit -a, df -k /dev/shm, lsmod, /proc/cmdline, numactl -H"
 
 
@@ -218,10 +244,14 @@ def _coverage(out: _Writer, diagnosis: Diagnosis, verbose: bool) -> None:
             "", f"Checked and fine: {', '.join(f'{family} {n}' for family, n in sorted(fine.items()))}", indent=0, gutter=0
         )
     by_tool = hints_by_tool(diagnosis.checks)
+    elsewhere = [tool.partition(": ")[0] for tool, _ in by_tool if tool.startswith(_ELSEWHERE)]
+    by_tool = by_tool if verbose else [row for row in by_tool if not row[0].startswith(_ELSEWHERE)]
     if by_tool:
         out.add("Not checked; this would show it (kilter snapshot takes all of it at once):")
         for tool, what in by_tool:
             out.labelled("", f"{tool}: {what}", indent=2, gutter=0)
+    if elsewhere and not verbose:
+        out.labelled("", f"Nothing was given of: {', '.join(elsewhere)} (-v tells what would show it).", indent=0, gutter=0)
     if any(f.id in _HANGS for f in diagnosis.findings):
         out.labelled(
             "",
