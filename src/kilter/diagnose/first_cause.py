@@ -91,6 +91,9 @@ MAX_LOST = 0.2
 _PEER = re.compile(r"(?:peer|remote peer|with|to) ([\w.-]+)<\d+>")
 
 
+_PREDICATES = ("failed first", "is ", "never ")
+
+
 class Suspect(msgspec.Struct, kw_only=True):
     """One node as the possible first cause."""
 
@@ -120,7 +123,9 @@ class Incident(msgspec.Struct, kw_only=True):
     def verdict(self) -> str:
         """One line: who, and what."""
         who = " ".join(x for x in (self.node, self.device) if x)
-        return f"{who}: {self.what}" if who else self.what
+        if not who:
+            return self.what
+        return f"{who} {self.what}" if self.what.startswith(_PREDICATES) else f"{who}: {self.what}"
 
 
 def _root_of(event: Event) -> tuple[str, int] | None:
@@ -288,7 +293,7 @@ def _by_absence(case: Case, timeline: Timeline, incident: Incident) -> bool:
         incident.node = where.get(ranks[0], "") if len({where.get(r, "") for r in ranks}) == 1 else ""
         incident.device = ", ".join(f"rank {r}" for r in ranks[:8])
         incident.what = (
-            f"{incident.device} is in {one.operation} ({one.input_elements} elements) at sequence {usual[0]}, "
+            f"is in {one.operation} ({one.input_elements} elements) at sequence {usual[0]}, "
             f"{number} ranks are in {usual[1]} ({usual[2]} elements): the program took two ways"
         )
         return True
@@ -309,7 +314,7 @@ def _by_absence(case: Case, timeline: Timeline, incident: Incident) -> bool:
             if behind
             else f"never reported, {number} of {total} ranks wait for it in {usual[1]} {usual[0]}"
         )
-        incident.what = f"{incident.device} {how}"
+        incident.what = how
         if not incident.node:
             incident.missing.append("which node this rank runs on (an NCCL log with INFO tells)")
         return True
@@ -393,7 +398,7 @@ def _choose(suspects: list[Suspect], votes: Counter[str], first: float | None, i
     incident.node, incident.kind = best.node, best.kind
     incident.device = top.event.device
     incident.evidence = [m.event for m in best.moments[:6]]
-    incident.what = f"first: {start.event.text[:160]}"
+    incident.what = f"failed first: {start.event.text[:160]}"
     incident.confidence = "high" if best.weight >= 6 and len(suspects) == 1 else "medium" if best.weight >= 4 else "low"
     if start.time is not None and first is not None:
         lead = first - start.time
