@@ -12,6 +12,7 @@ from kilter.facts.event import Event
 from kilter.facts.fabric import FabricNode
 from kilter.facts.measure import CollectiveRecord, RankState
 from kilter.facts.nccl import NcclJob
+from kilter.facts.network import NetInterface
 from kilter.facts.pci import PciDevice, pci_address
 
 
@@ -71,6 +72,17 @@ class Fragment:
         if device is None:
             device = self.snapshot.pci[full] = PciDevice(address=full, origin={"": self.ref(line)})
         return device
+
+    def interface(self, name: str, line: int = 0) -> NetInterface:
+        """The network interface of that name, made if it is not there yet."""
+        if self.snapshot.nics is None:
+            self.snapshot.nics = []
+        for nic in self.snapshot.nics:
+            if nic.name == name:
+                return nic
+        nic = NetInterface(name=name, origin={"": self.ref(line)})
+        self.snapshot.nics.append(nic)
+        return nic
 
     def accelerator(self, line: int = 0) -> Accelerator:
         """A new accelerator entry; merging by PCI address, UUID or index happens later."""

@@ -33,17 +33,6 @@ def interface_of(command: str) -> str:
     return names[0] if names else ""
 
 
-def _interface(fragment: Fragment, name: str, line: int) -> NetInterface:
-    if fragment.snapshot.nics is None:
-        fragment.snapshot.nics = []
-    for nic in fragment.snapshot.nics:
-        if nic.name == name:
-            return nic
-    nic = NetInterface(name=name, origin={"": fragment.ref(line)})
-    fragment.snapshot.nics.append(nic)
-    return nic
-
-
 def _driver_line(nic: NetInterface, key: str, value: str, ref: Ref) -> bool:
     if field := _DRIVER_KEYS.get(key):
         if value.lower() in _NOTHING:
@@ -93,12 +82,12 @@ def parse(block: Block, fragment: Fragment) -> None:
         value = value.strip()
         if match := _TITLE.match(text):
             section, name, current = match[1], match[2], False
-            nic = _interface(fragment, name, line)
+            nic = fragment.interface(name, line)
         elif text == "NIC statistics:":
-            section, nic = "statistics", _interface(fragment, name, line)
+            section, nic = "statistics", fragment.interface(name, line)
             nic.origin.setdefault("statistics", ref)
         elif key == "driver" and colon and section != "statistics":
-            section, nic = "driver", _interface(fragment, name, line)
+            section, nic = "driver", fragment.interface(name, line)
             _driver_line(nic, key, value, ref)
         elif text.startswith(("Cannot get ", "netlink error:")) or text in ("no stats available", "No data available"):
             fragment.note(f"ethtool: {text[:200]}")

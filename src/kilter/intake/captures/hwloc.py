@@ -14,6 +14,7 @@ from kilter.facts.base import Reason, Ref
 from kilter.facts.host import NumaNode
 from kilter.facts.network import NetInterface, RdmaDevice, RdmaPort
 from kilter.facts.pci import PciDevice, pci_address
+from kilter.intake.captures.xml_block import feed, new_parser
 from kilter.intake.fragment import Block, Fragment
 
 MAX_DEPTH = 128
@@ -250,25 +251,8 @@ class _Reader:
         cpu.put("logical", threads or None, ref)
 
 
-def _refuse(*_: object) -> None:
-    raise ValueError("XML entity declarations are not read")
-
-
 def parse(block: Block, fragment: Fragment) -> None:
     """PCI functions, CPU, NUMA nodes and devices into the snapshot. A cut file gives what stood before the cut, without counts of CPUs."""
-    parser = expat.ParserCreate("UTF-8")
+    parser = new_parser()
     reader = _Reader(fragment, block.first_line, parser)
-    parser.StartElementHandler = reader.start
-    parser.EndElementHandler = reader.end
-    parser.EntityDeclHandler = _refuse
-    end = next((i for i, line in enumerate(block.lines) if "</topology>" in line), len(block.lines) - 1)
-    complete = True
-    try:
-        parser.Parse("\n".join(block.lines[: end + 1]).encode("utf-8", "replace"), True)
-    except (expat.ExpatError, ValueError) as error:
-        complete = False
-        line = block.first_line + parser.CurrentLineNumber - 1
-        fragment.note(f"hwloc topology ends or breaks at line {line}: {error}; what stood before it was read")
-    reader.finish(complete)
-    for number, text in enumerate(block.lines[end + 1 :], block.first_line + end + 1):
-        fragment.unparsed(number, text[:200])
+    reader.finish(feed(parser, reader, block, fragment, closing="</topology>", what="hwloc topology"))

@@ -33,17 +33,6 @@ def interface_of(command: str) -> str:
     return match[1] if match else ""
 
 
-def _interface(fragment: Fragment, name: str, line: int) -> NetInterface:
-    if fragment.snapshot.nics is None:
-        fragment.snapshot.nics = []
-    for nic in fragment.snapshot.nics:
-        if nic.name == name:
-            return nic
-    nic = NetInterface(name=name, origin={"": fragment.ref(line)})
-    fragment.snapshot.nics.append(nic)
-    return nic
-
-
 def _connection_manager(fragment: Fragment, command: str, text: str) -> bool:
     asked = _CMA.search(command)
     if asked is None:  # the same words stand in gid_attrs/types
@@ -68,14 +57,14 @@ def parse(block: Block, fragment: Fragment) -> None:
             continue
         ref = fragment.ref(line)
         if match := _TRUST.match(text):
-            nic = nic or _interface(fragment, name, line)
+            nic = nic or fragment.interface(name, line)
             word = (match[1] or "").strip()
             if not word or word.strip("[]").lower() in _NONE:
                 nic.lacks("trust", Reason.NOT_SUPPORTED, f"mlnx_qos prints no trust state: {word}".rstrip(": "))
             else:
                 nic.put("trust", word.lower(), ref)
         elif text.startswith("PFC configuration:"):
-            nic = nic or _interface(fragment, name, line)
+            nic = nic or fragment.interface(name, line)
             in_table, columns = True, []
         elif in_table and (match := _ROW.match(text)):
             numbers = [int(word) for word in match[2].split()]
@@ -88,7 +77,7 @@ def parse(block: Block, fragment: Fragment) -> None:
                 else:
                     fragment.unparsed(line, raw)
         elif text.startswith("PFC is not supported") or "not supported" in text.lower():
-            nic = nic or _interface(fragment, name, line)
+            nic = nic or fragment.interface(name, line)
             nic.lacks("pfc_priorities", Reason.NOT_SUPPORTED, text[:120])
             shown = True
         elif _IGNORED.match(text):

@@ -12,6 +12,7 @@ from xml.parsers import expat
 from kilter.facts.base import Reason
 from kilter.facts.case import NcclTopologyNode
 from kilter.facts.pci import pci_address
+from kilter.intake.captures.xml_block import feed, new_parser
 from kilter.intake.fragment import Block, Fragment
 
 MAX_DEPTH = 64
@@ -88,25 +89,11 @@ class _Reader:
             self.above.pop()
 
 
-def _refuse(*_: object) -> None:
-    raise ValueError("XML entity declarations are not read")
-
-
 def parse(block: Block, fragment: Fragment) -> None:
     """Nodes into ``snapshot.nccl_topology``, in file order, each with what stands above it. A cut file gives what stood before the cut."""
-    parser = expat.ParserCreate("UTF-8")
+    parser = new_parser()
     reader = _Reader(fragment, block.first_line, parser)
-    parser.StartElementHandler = reader.start
-    parser.EndElementHandler = reader.end
-    parser.EntityDeclHandler = _refuse
-    end = next((i for i, line in enumerate(block.lines) if "</system>" in line), len(block.lines) - 1)
-    try:
-        parser.Parse("\n".join(block.lines[: end + 1]).encode("utf-8", "replace"), True)
-    except (expat.ExpatError, ValueError) as error:
-        line = block.first_line + parser.CurrentLineNumber - 1
-        fragment.note(f"NCCL topology ends or breaks at line {line}: {error}; what stood before it was read")
-    for number, text in enumerate(block.lines[end + 1 :], block.first_line + end + 1):
-        fragment.unparsed(number, text[:200])
+    feed(parser, reader, block, fragment, closing="</system>", what="NCCL topology")
     if reader.unknown:
         fragment.note(f"NCCL topology: elements not known: {', '.join(sorted(reader.unknown)[:5])}")
     if reader.bad_addresses:

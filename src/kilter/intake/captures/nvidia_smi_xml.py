@@ -6,6 +6,7 @@ from xml.parsers import expat
 
 from kilter.facts.accelerator import Accelerator, MigDevice, Process
 from kilter.intake.captures.nvidia_smi import Values, fill, integer, put_driver, timestamp
+from kilter.intake.captures.xml_block import feed, new_parser
 from kilter.intake.fragment import Block, Fragment
 
 MAX_DEPTH = 40
@@ -107,29 +108,14 @@ class _Reader:
         self.gpu = None
 
 
-def _refuse(*_: object) -> None:
-    raise ValueError("XML entity declarations are not read")
-
-
 def parse(block: Block, fragment: Fragment) -> None:
     """Fill one accelerator a ``<gpu>``. Format: nvsmi_device_v11 and v12 documents of drivers 515-595."""
-    parser = expat.ParserCreate("UTF-8")
+    parser = new_parser()
     reader = _Reader(fragment, block.first_line, parser)
-    parser.StartElementHandler = reader.start
-    parser.EndElementHandler = reader.end
     parser.CharacterDataHandler = reader.data
-    parser.EntityDeclHandler = _refuse
-    end = next((i for i, line in enumerate(block.lines) if "</nvidia_smi_log>" in line), len(block.lines) - 1)
-    try:
-        parser.Parse("\n".join(block.lines[: end + 1]).encode("utf-8", "replace"), True)
-    except (expat.ExpatError, ValueError) as error:
-        line = block.first_line + parser.CurrentLineNumber - 1
-        fragment.note(f"XML ends or breaks at line {line}: {error}; what stood before it was read")
-        if reader.gpu is not None:
-            reader.gpu.error = None
-            reader.finish_gpu()
-    for number, line_text in enumerate(block.lines[end + 1 :], block.first_line + end + 1):
-        fragment.unparsed(number, line_text)
+    if not feed(parser, reader, block, fragment, closing="</nvidia_smi_log>", what="XML") and reader.gpu is not None:
+        reader.gpu.error = None
+        reader.finish_gpu()
     if reader.attached is not None and reader.attached == len(reader.accelerators):
         for index, accelerator in enumerate(reader.accelerators):
             accelerator.put("index", index, accelerator.ref(""))
