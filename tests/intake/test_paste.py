@@ -130,7 +130,9 @@ def test_any_text_never_raises(text: str) -> None:
 
 
 def test_number_of_200_000_digits_costs_its_line_only() -> None:
-    text = "GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-00000000-0000-0000-0000-000000000001)\nGPU " + "9" * 200_000 + ": NVIDIA H100\n"
+    text = (
+        "GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-00000000-0000-0000-0000-000000000001)\nGPU " + "9" * 200_000 + ": NVIDIA H100\n"
+    )
     fragments, info = read_text("a.txt", text, year=2026)
     assert len(assemble(fragments, [info]).snapshots[0].accelerators or []) == 1
     assert not any("failed" in note for note in info.notes)
