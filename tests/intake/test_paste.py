@@ -137,3 +137,11 @@ def test_number_of_200_000_digits_costs_its_line_only() -> None:
     assert len(assemble(fragments, [info]).snapshots[0].accelerators or []) == 1
     assert not any("failed" in note for note in info.notes)
     assert info.unrecognised_lines == 1
+
+
+def test_speed_that_is_no_number_costs_its_line_only() -> None:
+    text = "GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-00000000-0000-0000-0000-000000000001)\n\t Link 0: 26.5.62 GB/s\n\t Link 1: 26.562 GB/s\n"
+    fragments, info = read_text("a.txt", text, year=2026)
+    assert not any("failed" in note for note in info.notes)
+    assert info.unrecognised_lines == 1
+    assert len(assemble(fragments, [info]).snapshots[0].accelerators or []) == 1

@@ -10,7 +10,7 @@ from kilter.intake.fragment import Block, Fragment
 
 _SERVICE = re.compile(r"([\w@.-]+): (\S+)\s*$")
 _VERSION = re.compile(r"Fabric Manager version is ?: ?([\d.]+)")
-_ROW = re.compile(r"(\d+|missing|skipped|hung|timeout)\t([\d.]+)\t(\S+)\t(.+)$")
+_ROW = re.compile(r"(\d{1,9}|missing|skipped|hung|timeout)\t(\d{1,9}(?:\.\d{1,9})?)\t(\S+)\t(.+)$")
 
 
 def parse(block: Block, fragment: Fragment) -> None:

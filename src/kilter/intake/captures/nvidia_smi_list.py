@@ -12,7 +12,7 @@ from kilter.intake.fragment import Block, Fragment
 _GPU = re.compile(r"GPU (\d+): (.+?) \(UUID: ([^)]*)\)?\s*$")
 _MIG = re.compile(r"\s+MIG (\S+)\s+Device\s+\d+: \(UUID: ([^)]*)\)?")
 _LINK = re.compile(r"\s+Link (\d+)[:,]? *(.*?)\s*$")
-_SPEED = re.compile(r"([\d.]+) GB/s$")
+_SPEED = re.compile(r"(\d{1,6}(?:\.\d{1,6})?) GB/s$")
 _ERROR = re.compile(r"(?:(.*?)(?: Errors?)?): (\d+)$")
 _INACTIVE = re.compile(r".*Unable to retrieve NVLink information as all links are in\s?active", re.I)
 _NONE = re.compile(r".*(?:Device does not have or support NVLink|NVLink (?:is )?not supported)", re.I)
