@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 
 from kilter.facts.base import Entity
+
+#: Interfaces without hardware, by the names that their makers give them; asked only where nothing else tells.
+VIRTUAL_INTERFACE = re.compile(
+    r"(?:lo|bonding_masters|veth|docker|br-|virbr|vnet|tap|tun|cali|cilium|lxc|flannel|cni|kube|nodelocal|dummy|ifb|vxlan|geneve|ovs|wg|sit|gre|ip6)"
+)
 
 
 class Gid(msgspec.Struct, omit_defaults=True):

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from kilter.facts.accelerator import Accelerator
 from kilter.facts.base import Entity, Ref
 from kilter.facts.case import Snapshot
-from kilter.facts.network import NetInterface, RdmaDevice
+from kilter.facts.network import VIRTUAL_INTERFACE, NetInterface, RdmaDevice
 
 #: Areas whose drift is known to cost speed or to break jobs; drift elsewhere is information.
 SERIOUS = frozenset(
@@ -85,9 +85,6 @@ _ENV_THAT_MATTERS = re.compile(
 )
 _PACKAGES = re.compile(
     r"nvidia|cuda|nccl|cudnn|mlnx|ofed|ucx|libfabric|doca|containerd|docker|slurm|datacenter-gpu|kunlun|xpu", re.I
-)
-_VIRTUAL = re.compile(
-    r"(?:lo|docker|veth|virbr|br-|cni|cali|flannel|tun|tap|dummy|kube|nodelocal|lxc|vxlan|ovs|cilium|bonding_masters)"
 )
 
 _GPU_FIELDS: tuple[tuple[str, str, str], ...] = (
@@ -347,7 +344,7 @@ def _is_ipv4(gid: str) -> bool:
 def _interfaces(s: Snapshot) -> Iterator[ConfigFact]:
     kinds: dict[str, list[NetInterface]] = {}
     for nic in s.nics or []:
-        if nic.name and (nic.pci_address or nic.driver) and not _VIRTUAL.match(nic.name):
+        if nic.name and (nic.pci_address or nic.driver) and not VIRTUAL_INTERFACE.match(nic.name):
             kinds.setdefault(nic.driver or re.sub(r"\d.*", "", nic.name), []).append(nic)
     for kind, nics in kinds.items():
         for area, name, field in (

@@ -11,16 +11,13 @@ from typing import Any
 
 import msgspec
 
-from kilter.facts.network import NetInterface
+from kilter.facts.network import VIRTUAL_INTERFACE, NetInterface
 from kilter.facts.pci import pci_address
 from kilter.intake.captures.bounded import lines
 from kilter.intake.fragment import Block, Fragment
 
 #: JSON of a node with a thousand interfaces is about 1 MB.
 _MAX_JSON = 8 << 20
-_VIRTUAL = re.compile(
-    r"(?:lo|veth|docker|br-|virbr|vnet|tap|tun|cali|cilium|lxc|flannel|cni|kube|nodelocaldns|dummy|ifb|vxlan|geneve|wg|sit|gre|ip6)"
-)
 #: ARPHRD numbers of the words after "link/"
 _TYPES = {"ether": 1, "infiniband": 32, "loopback": 772}
 _HEAD = re.compile(r"\d{1,6}: ([^\s:@]{1,32})(@[^\s:]{1,32})?: <([A-Z0-9_,-]*)> ?(.*)$")
@@ -45,7 +42,7 @@ class _Interfaces:
             return self.known[name]
         if self.fragment.snapshot.nics is None:
             self.fragment.snapshot.nics = []
-        if stacked or _VIRTUAL.match(name):
+        if stacked or VIRTUAL_INTERFACE.match(name):
             self.known[name] = None
             return None
         nic = NetInterface(name=name, origin={"": self.fragment.ref(line)})

@@ -6,17 +6,12 @@ import ipaddress
 import re
 
 from kilter.facts.base import Reason
-from kilter.facts.network import NetInterface
+from kilter.facts.network import VIRTUAL_INTERFACE, NetInterface
 from kilter.intake.live.guard import GuardedTree
 from kilter.intake.live.pci import last_address
 from kilter.intake.live.places import Folder, Places, integer
 
 CLASS = "/sys/class/net"
-
-#: Interfaces without hardware, by the names that their makers give them; asked only where a text shows no links.
-_VIRTUAL = re.compile(
-    r"(?:lo|bonding_masters|veth|docker|br-|virbr|vnet|tap|tun|cali|cilium|lxc|flannel|cni|kube|nodelocaldns|dummy|ifb|vxlan|geneve|wg|sit|gre|ip6)"
-)
 
 
 def speed(text: str) -> int | None:
@@ -46,7 +41,7 @@ def _physical(places: Places, name: str, folder: Folder) -> bool:
         return bool(folder.names("device"))
     if folder.text("type") == "32":
         return True
-    return "/virtual/" not in (folder.itself() or "") and not _VIRTUAL.match(name)
+    return "/virtual/" not in (folder.itself() or "") and not VIRTUAL_INTERFACE.match(name)
 
 
 def _own_device(folder: Folder) -> bool:
