@@ -2,7 +2,7 @@
 
 import pytest
 
-from kilter.diagnose.engine import RULES, Context, Rule, diagnose, load_rules, rule
+from kilter.diagnose.engine import RULES, Context, Rule, Run, diagnose, load_rules, rule
 from kilter.diagnose.explain import explain, rule_of
 from kilter.facts.accelerator import Accelerator
 from kilter.facts.base import Reason
@@ -96,6 +96,6 @@ def test_need_names_the_field_of_the_class() -> None:
     one = RULES["gpu.power_limit_below_default"]
     from kilter.facts.finding import Subject
 
-    context = Context(one, Case(), Snapshot(), Subject("gpu", "GPU0"))
+    context = Context(one, Run(Case(), []), Snapshot(), Subject("gpu", "GPU0"))
     assert context.need(gpu, Accelerator.power_limit_w) == 300.0
     assert context.known(gpu, Accelerator.power_limit_default_w) is None

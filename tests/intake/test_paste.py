@@ -101,7 +101,7 @@ def test_binary_is_named_and_left_alone() -> None:
 
 
 def test_empty_text_is_no_trouble() -> None:
-    assert case_of("").snapshots == []
+    assert list(case_of("").snapshots) == []
 
 
 MANY = "\n".join(

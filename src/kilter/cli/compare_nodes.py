@@ -19,10 +19,12 @@ def command(paths: tuple[str, ...], as_json: bool) -> None:
 
     Exit code: 0 alike, 1 drift or an outlier that matters (a warning), 2 unusable input.
     """
-    from kilter.diagnose.fleet.compare import METRICS, outliers
-    from kilter.diagnose.fleet.drift import compare_config, kinds, latest
+    from kilter.diagnose.fleet.compare import outliers
+    from kilter.diagnose.fleet.drift import compare_config
+    from kilter.diagnose.fleet.numbers import METRICS
+    from kilter.diagnose.fleet.profile import kinds, latest, profiles
 
-    nodes = latest(read_case(paths).snapshots)
+    nodes = latest(profiles(read_case(paths).snapshots))
     if len(nodes) < 2:
         raise fail(f"expected facts of two nodes or more, found {len(nodes)}; give one snapshot or one folder of captures a node")
     compared = compare_config(nodes)

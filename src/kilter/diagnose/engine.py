@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, TypeVar
 
+from kilter.diagnose.fleet.profile import Profile, Profiler
 from kilter.facts.accelerator import Accelerator
 from kilter.facts.base import Entity, Missing, Reason
 from kilter.facts.case import Case, Snapshot
@@ -30,9 +31,13 @@ MAX_REASONS = 8
 class FactMissing(Exception):
     """A rule needs a fact that is not known."""
 
-    def __init__(self, subject: str, field: str, missing: Missing) -> None:
-        super().__init__(f"{subject}: {field} {missing.reason.value}")
+    def __init__(self, subject: Subject, field: str, missing: Missing) -> None:
+        super().__init__(field)
         self.subject, self.field, self.missing = subject, field, missing
+
+    def __str__(self) -> str:
+        detail = f" ({self.missing.detail})" if self.missing.detail else ""
+        return f"{self.subject}: {self.field} {self.missing.reason.value}{detail}"
 
 
 class NotApplicable(Exception):
@@ -112,19 +117,24 @@ def show(value: object) -> str:
 class Context:
     """What a rule sees beside its subject."""
 
-    def __init__(self, rule: Rule, case: Case, snapshot: Snapshot | None, subject: Subject) -> None:
-        self.rule, self.case, self._snapshot, self.subject = rule, case, snapshot, subject
+    def __init__(self, rule: Rule, run: Run, snapshot: Snapshot | None, subject: Subject) -> None:
+        self.rule, self.case, self._run, self._snapshot, self.subject = rule, run.case, run, snapshot, subject
         self._reads: list[tuple[Entity, str]] = []
 
     @property
     def snapshot(self) -> Snapshot:
         if self._snapshot is None:
-            raise FactMissing(str(self.subject), "snapshot of the node", Missing(Reason.NOT_COLLECTED))
+            raise FactMissing(self.subject, "snapshot of the node", Missing(Reason.NOT_COLLECTED))
         return self._snapshot
 
     @property
     def node(self) -> str:
         return self.subject.node
+
+    @property
+    def profiles(self) -> list[Profile]:
+        """What every snapshot of the case brings to a comparison; whole for rules of scope "case"."""
+        return self._run.profiles
 
     def need(self, entity: Entity, field: T | None) -> T:
         """The value of ``Class.field`` on ``entity``; without one the rule ends here.
@@ -136,7 +146,7 @@ class Context:
         value: T | None = getattr(entity, name)
         if value is None:
             missing = entity.missing.get(name) or Missing(Reason.NOT_COLLECTED, "", self.rule.hint)
-            raise FactMissing(str(self.subject), name, missing)
+            raise FactMissing(self.subject, name, missing)
         self._reads.append((entity, name))
         return value
 
@@ -154,7 +164,7 @@ class Context:
 
     def missing(self, what: str, hint: str = "") -> FactMissing:
         """``raise ctx.missing("kernel log")``: the check cannot be made for want of ``what``."""
-        return FactMissing(str(self.subject), what, Missing(Reason.NOT_COLLECTED, "", hint or self.rule.hint))
+        return FactMissing(self.subject, what, Missing(Reason.NOT_COLLECTED, "", hint or self.rule.hint))
 
     def where(self, entity: Entity, field: str = "") -> str:
         if isinstance(entity, NcclJob):
@@ -264,41 +274,43 @@ class NodeEvents(NamedTuple):
         return f"GPU {address}" if address else "GPU (not named)"
 
 
-Subjects = Iterator[tuple[object, Snapshot | None, Subject]]
+#: Subject of a rule's check, and what findings call it.
+Subjects = Iterator[tuple[object, Subject]]
 
 
-def _nodes(case: Case) -> Subjects:
-    for snapshot in case.snapshots:
-        yield snapshot, snapshot, Subject("node", "", snapshot.node)
+def _node(snapshot: Snapshot) -> Subjects:
+    yield snapshot, Subject("node", "", snapshot.node)
 
 
-def _gpus(case: Case) -> Subjects:
-    for snapshot in case.snapshots:
-        for accelerator in snapshot.accelerators or []:
-            yield accelerator, snapshot, Subject("gpu", accelerator.label, snapshot.node)
+def _gpus(snapshot: Snapshot) -> Subjects:
+    for accelerator in snapshot.accelerators or []:
+        yield accelerator, Subject("gpu", accelerator.label, snapshot.node)
 
 
-def _pci(case: Case) -> Subjects:
-    for snapshot in case.snapshots:
-        for device in (snapshot.pci or {}).values():
-            yield device, snapshot, Subject("pci", device.address, snapshot.node)
+def _pci(snapshot: Snapshot) -> Subjects:
+    for device in (snapshot.pci or {}).values():
+        yield device, Subject("pci", device.address, snapshot.node)
 
 
-def _ports(case: Case) -> Subjects:
-    for snapshot in case.snapshots:
-        for device in snapshot.rdma or []:
-            for port in device.ports:
-                name = device.name if len(device.ports) == 1 else f"{device.name}/{port.number}"
-                yield (device, port), snapshot, Subject("port", name, snapshot.node)
+def _ports(snapshot: Snapshot) -> Subjects:
+    for device in snapshot.rdma or []:
+        for port in device.ports:
+            name = device.name if len(device.ports) == 1 else f"{device.name}/{port.number}"
+            yield (device, port), Subject("port", name, snapshot.node)
 
 
-def _interfaces(case: Case) -> Subjects:
-    for snapshot in case.snapshots:
-        for interface in snapshot.nics or []:
-            yield interface, snapshot, Subject("interface", interface.name or "interface (not named)", snapshot.node)
+def _interfaces(snapshot: Snapshot) -> Subjects:
+    for interface in snapshot.nics or []:
+        yield interface, Subject("interface", interface.name or "interface (not named)", snapshot.node)
 
 
-def _logs(case: Case) -> Subjects:
+def _diagnostics(snapshot: Snapshot) -> Subjects:
+    for test in snapshot.diagnostics or []:
+        yield test, Subject("diagnostic", f"{test.name} {test.device}".strip(), snapshot.node)
+
+
+def _logs(case: Case) -> Iterator[tuple[str, list[Event]]]:
+    """(node, its events) of every node with a log of its own."""
     by_node: dict[str, list[Event]] = {node: [] for node in case.kernel_logs}
     for event in case.events:
         if not event.kind.startswith(JOB_KINDS):
@@ -306,81 +318,78 @@ def _logs(case: Case) -> Subjects:
     for event in case.events:
         if event.node in by_node:
             by_node[event.node].append(event)
-    snapshots: dict[str, Snapshot] = {}
-    for snapshot in case.snapshots:
-        snapshots.setdefault(snapshot.node, snapshot)
-    for node in sorted(by_node):
-        found = snapshots.get(node)
-        yield NodeEvents(node, by_node[node], found), found, Subject("node", "", node)
+    yield from sorted(by_node.items())
 
 
 def _jobs(case: Case) -> Subjects:
     for job in case.jobs:
-        yield job, None, Subject("job", job.source, "")
+        yield job, Subject("job", job.source, "")
 
 
 def _fabric_nodes(case: Case) -> Subjects:
     for node in case.fabric or []:
-        yield node, None, Subject("fabric", node.name or node.guid)
+        yield node, Subject("fabric", node.name or node.guid)
 
 
 def _fabric_ports(case: Case) -> Subjects:
     for node in case.fabric or []:
         for port in node.ports:
-            yield (node, port), None, Subject("fabric_port", f"{node.name or node.guid} port {port.number}")
+            yield (node, port), Subject("fabric_port", f"{node.name or node.guid} port {port.number}")
 
 
 def _cluster_nodes(case: Case) -> Subjects:
     for node in case.cluster_nodes or []:
-        yield node, None, Subject("cluster_node", "", node.name)
+        yield node, Subject("cluster_node", "", node.name)
 
 
 def _cluster_jobs(case: Case) -> Subjects:
     for job in case.cluster_jobs or []:
-        yield job, None, Subject("cluster_job", f"job {job.id}" if job.scheduler == "slurm" else f"pod {job.id}")
-
-
-def _diagnostics(case: Case) -> Subjects:
-    for snapshot in case.snapshots:
-        for test in snapshot.diagnostics or []:
-            yield test, snapshot, Subject("diagnostic", f"{test.name} {test.device}".strip(), snapshot.node)
+        yield job, Subject("cluster_job", f"job {job.id}" if job.scheduler == "slurm" else f"pod {job.id}")
 
 
 def _whole(case: Case) -> Subjects:
-    yield case, None, Subject("case")
+    yield case, Subject("case")
 
 
-#: scope -> (its subjects, why there may be none, command that would give some, whether the case says that there are none)
-SCOPES: dict[str, tuple[Callable[[Case], Subjects], str, str, Callable[[Case], bool]]] = {
-    "node": (_nodes, "no facts of a node were given", "kilter snapshot", lambda case: False),
-    "gpu": (_gpus, "no output of the GPU driver's tool was given", "nvidia-smi -q", lambda case: _all(case, "accelerators")),
-    "pci": (_pci, "no PCI listing was given", "lspci -vvv (as root)", lambda case: _all(case, "pci")),
-    "port": (_ports, "no RDMA port was given", "ibstat, or grep -r . /sys/class/infiniband", lambda case: _all(case, "rdma")),
-    "interface": (_interfaces, "no network interface was given", "ethtool -S <interface>", lambda case: _all(case, "nics")),
-    "log": (_logs, "no kernel log was given", "dmesg -T, or journalctl -k -o short-iso", lambda case: False),
-    "fabric": (_fabric_nodes, "no fabric listing was given", "ibnetdiscover; perfquery -x", lambda case: case.fabric == []),
-    "fabric_port": (_fabric_ports, "no fabric listing was given", "ibnetdiscover; perfquery -x", lambda case: case.fabric == []),
-    "cluster_node": (
-        _cluster_nodes,
-        "no scheduler output was given",
-        "sinfo; scontrol show node; kubectl describe node",
-        lambda case: case.cluster_nodes == [],
-    ),
-    "cluster_job": (
-        _cluster_jobs,
-        "no scheduler output was given",
-        "squeue; kubectl describe pod",
-        lambda case: case.cluster_jobs == [],
-    ),
-    "diagnostic": (_diagnostics, "no vendor diagnostic was given", "dcgmi diag -r 2", lambda case: False),
-    "case": (_whole, "", "", lambda case: False),
-    "job": (_jobs, "no NCCL log was given", "run the job with NCCL_DEBUG=INFO", lambda case: False),
+class Scope(NamedTuple):
+    """What rules look at: why there may be none of it, the command that shows some, and the field that says there is none."""
+
+    why: str
+    hint: str
+    field: str = ""
+
+
+SCOPES = {
+    "node": Scope("no facts of a node were given", "kilter snapshot"),
+    "gpu": Scope("no output of the GPU driver's tool was given", "nvidia-smi -q", "accelerators"),
+    "pci": Scope("no PCI listing was given", "lspci -vvv (as root)", "pci"),
+    "port": Scope("no RDMA port was given", "ibstat, or grep -r . /sys/class/infiniband", "rdma"),
+    "interface": Scope("no network interface was given", "ethtool -S <interface>", "nics"),
+    "diagnostic": Scope("no vendor diagnostic was given", "dcgmi diag -r 2"),
+    "log": Scope("no kernel log was given", "dmesg -T, or journalctl -k -o short-iso"),
+    "fabric": Scope("no fabric listing was given", "ibnetdiscover; perfquery -x", "fabric"),
+    "fabric_port": Scope("no fabric listing was given", "ibnetdiscover; perfquery -x", "fabric"),
+    "cluster_node": Scope("no scheduler output was given", "sinfo; scontrol show node; kubectl describe node", "cluster_nodes"),
+    "cluster_job": Scope("no scheduler output was given", "squeue; kubectl describe pod", "cluster_jobs"),
+    "case": Scope("", ""),
+    "job": Scope("no NCCL log was given", "run the job with NCCL_DEBUG=INFO"),
 }
-
-
-def _all(case: Case, field: str) -> bool:
-    """Whether every snapshot says that it has none of ``field``."""
-    return bool(case.snapshots) and all(getattr(snapshot, field) in ([], {}) for snapshot in case.snapshots)
+_OF_SNAPSHOT: dict[str, Callable[[Snapshot], Subjects]] = {
+    "node": _node,
+    "gpu": _gpus,
+    "pci": _pci,
+    "port": _ports,
+    "interface": _interfaces,
+    "diagnostic": _diagnostics,
+}
+_OF_CASE: dict[str, Callable[[Case], Subjects]] = {
+    "job": _jobs,
+    "fabric": _fabric_nodes,
+    "fabric_port": _fabric_ports,
+    "cluster_node": _cluster_nodes,
+    "cluster_job": _cluster_jobs,
+    "case": _whole,
+}
 
 
 def _results(outcome: object) -> Iterator[Finding]:
@@ -394,51 +403,99 @@ def _results(outcome: object) -> Iterator[Finding]:
                 yield item
 
 
-Rows = list[tuple[object, "Snapshot | None", Subject]]
+class Run:
+    """Rules over one case. Snapshots are looked at one after the other, and only their profiles are kept."""
 
+    def __init__(self, case: Case, rules: Iterable[Rule]) -> None:
+        self.case = case
+        self.profiles: list[Profile] = []
+        self.checks: dict[str, Check] = {}
+        self._findings: dict[str, list[Finding]] = {}
+        self._rules: dict[str, list[Rule]] = {}
+        for one in rules:
+            self.checks[one.id] = Check(rule=one.id, title=one.title, family=one.family)
+            self._findings[one.id] = []
+            self._rules.setdefault(one.scope, []).append(one)
+        self._seen: set[str] = set()  # scopes with a subject
+        self._absent = dict.fromkeys(("accelerators", "pci", "rdma", "nics"), bool(case.snapshots))
+        self._snapshots()
+        self._logs()
+        for scope, subjects in _OF_CASE.items():
+            if scope in self._rules:
+                self._judge(scope, subjects(case), None)
+        self._without_subject()
 
-def run_rule(one: Rule, case: Case, rows: Rows | None = None) -> tuple[list[Finding], Check]:
-    """One rule over a case. ``rows``: the subjects of its scope, where they are known already."""
-    check = Check(rule=one.id, title=one.title, family=one.family)
-    subjects, why, hint, is_absent = SCOPES[one.scope]
-    rows = list(subjects(case)) if rows is None else rows
-    findings: list[Finding] = []
-    for subject, snapshot, name in rows:
-        context = Context(one, case, snapshot, name)
+    @property
+    def findings(self) -> list[Finding]:
+        return [finding for found in self._findings.values() for finding in found]
+
+    def _snapshots(self) -> None:
+        profiler = Profiler()
+        scopes = [(scope, subjects) for scope, subjects in _OF_SNAPSHOT.items() if scope in self._rules]
+        for index, snapshot in enumerate(self.case.snapshots):
+            self.profiles.append(profiler.of(snapshot, index))
+            for field in self._absent:
+                if getattr(snapshot, field) not in ([], {}):
+                    self._absent[field] = False
+            for scope, subjects in scopes:
+                self._judge(scope, subjects(snapshot), snapshot)
+
+    def _logs(self) -> None:
+        if "log" not in self._rules:
+            return
+        first: dict[str, int] = {}
+        for profile in self.profiles:
+            first.setdefault(profile.node, profile.position)
+        for node, events in _logs(self.case):
+            snapshot = self.case.snapshots[first[node]] if node in first else None
+            self._judge("log", iter([(NodeEvents(node, events, snapshot), Subject("node", "", node))]), snapshot)
+
+    def _judge(self, scope: str, subjects: Subjects, snapshot: Snapshot | None) -> None:
+        for subject, name in subjects:
+            self._seen.add(scope)
+            for one in self._rules[scope]:
+                self._ask(one, subject, snapshot, name)
+
+    def _ask(self, one: Rule, subject: object, snapshot: Snapshot | None, name: Subject) -> None:
+        """One rule on one subject."""
+        check = self.checks[one.id]
         found: list[Finding] = []
         try:
-            found.extend(_results(one.check(subject, context)))
+            found.extend(_results(one.check(subject, Context(one, self, snapshot, name))))
         except FactMissing as error:
             if not found:
                 check.not_checked += 1
-                _note(check, error, one.hint or hint)
-                continue
+                _note(check, error, one.hint or SCOPES[one.scope].hint)
+                return
         except NotApplicable:
             if not found:
                 check.not_applicable += 1
-                continue
+                return
         if found:
             check.findings += len(found)
-            findings += found
+            self._findings[one.id] += found
         else:
             check.ok += 1
-    if not rows:
-        if is_absent(case):
-            check.not_applicable += 1
-        else:
-            check.not_checked += 1
-            check.reasons.append(why)
-            check.hints.append(one.hint or hint)
-    return findings, check
+
+    def _without_subject(self) -> None:
+        for scope, rules in self._rules.items():
+            if scope in self._seen:
+                continue
+            why, hint, field = SCOPES[scope]
+            is_absent = self._absent[field] if field in self._absent else bool(field) and getattr(self.case, field) == []
+            for one in rules:
+                check = self.checks[one.id]
+                if is_absent:
+                    check.not_applicable += 1
+                else:
+                    check.not_checked += 1
+                    check.reasons.append(why)
+                    check.hints.append(one.hint or hint)
 
 
 def _note(check: Check, error: FactMissing, hint: str) -> None:
-    if len(check.reasons) < MAX_REASONS:
-        text = f"{error.subject}: {error.field} {error.missing.reason.value}"
-        if error.missing.detail:
-            text += f" ({error.missing.detail})"
-        if text not in check.reasons:
-            check.reasons.append(text)
+    if len(check.reasons) < MAX_REASONS and (text := str(error)) not in check.reasons:
+        check.reasons.append(text)
     hint = error.missing.hint or hint
     if hint and hint not in check.hints:
         check.hints.append(hint)
@@ -492,18 +549,10 @@ def _relate(findings: list[Finding]) -> None:
 
 def diagnose(case: Case) -> Diagnosis:
     """Run every rule over ``case``."""
-    findings: list[Finding] = []
-    checks: list[Check] = []
-    rows: dict[str, Rows] = {}
-    for one in load_rules().values():
-        if one.scope not in rows:
-            rows[one.scope] = list(SCOPES[one.scope][0](case))
-        found, check = run_rule(one, case, rows[one.scope])
-        findings += found
-        checks.append(check)
-    joined = _join(findings)
+    run = Run(case, load_rules().values())
+    joined = _join(run.findings)
     _relate(joined)
-    return Diagnosis(findings=joined, checks=checks)
+    return Diagnosis(findings=joined, checks=list(run.checks.values()), nodes=[profile.summary for profile in run.profiles])
 
 
 def gpus_of(snapshot: Snapshot) -> list[Accelerator]:

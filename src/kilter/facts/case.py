@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from kilter.facts.accelerator import Accelerator, NvSwitch, TopologyMatrix
@@ -80,6 +82,26 @@ class Snapshot(Entity):
         return f"{name}:{ref[1]}" if ref[1] else name
 
 
+class NodeSummary(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What a node is, in a few words."""
+
+    node: str
+    accelerators: dict[str, int] = {}  # product name -> how many
+    driver_version: str | None = None
+    sources: list[str] = []
+
+
+def summarize(snapshot: Snapshot) -> NodeSummary:
+    names: dict[str, int] = {}
+    for accelerator in snapshot.accelerators or []:
+        name = accelerator.name or ("GPU that does not answer" if accelerator.error else "GPU (model not given)")
+        names[name] = names.get(name, 0) + 1
+    tools = dict.fromkeys(s.tool for s in snapshot.sources if s.tool)
+    return NodeSummary(
+        node=snapshot.node, accelerators=names, driver_version=snapshot.software.driver_version, sources=list(tools)
+    )
+
+
 class Input(msgspec.Struct, kw_only=True):
     """What became of one input file."""
 
@@ -94,7 +116,7 @@ class Input(msgspec.Struct, kw_only=True):
 class Case(msgspec.Struct, kw_only=True, omit_defaults=True):
     """All that is known: snapshots by node, events in time order, NCCL jobs, the workload if given."""
 
-    snapshots: list[Snapshot] = []
+    snapshots: Sequence[Snapshot] = []
     events: list[Event] = []
     jobs: list[NcclJob] = []
     workload: Workload | None = None

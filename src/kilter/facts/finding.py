@@ -6,6 +6,8 @@ import enum
 
 import msgspec
 
+from kilter.facts.case import NodeSummary
+
 
 class Severity(str, enum.Enum):
     INFO = "info"  # worth knowing, nothing to do now
@@ -96,3 +98,4 @@ class Check(msgspec.Struct, kw_only=True):
 class Diagnosis(msgspec.Struct, kw_only=True, omit_defaults=True):
     findings: list[Finding] = []
     checks: list[Check] = []
+    nodes: list[NodeSummary] = []  # one a snapshot

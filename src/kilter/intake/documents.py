@@ -24,10 +24,22 @@ def read_document(name: str, text: str) -> Fragment | None:
     return None
 
 
+def decode_snapshot(data: bytes) -> Snapshot:
+    """A kilter snapshot of a file.
+
+    Raises:
+        msgspec.DecodeError, RecursionError: it is none.
+    """
+    return _DECODER.decode(data.removeprefix(b"\xef\xbb\xbf"))
+
+
+_DECODER = msgspec.json.Decoder(Snapshot)
+
+
 def _snapshot(name: str, text: str) -> Fragment | None:
     source = Source(name=name, tool="kilter snapshot")
     try:
-        snapshot = msgspec.json.decode(text.encode("utf-8", "replace"), type=Snapshot)
+        snapshot = decode_snapshot(text.encode("utf-8", "replace"))
     except (msgspec.DecodeError, RecursionError) as error:
         fragment = Fragment(source)
         fragment.note(f"not a kilter snapshot that this version reads: {error}")

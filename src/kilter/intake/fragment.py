@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
 from kilter.facts.accelerator import Accelerator
@@ -14,6 +16,9 @@ from kilter.facts.measure import CollectiveRecord, RankState
 from kilter.facts.nccl import NcclJob
 from kilter.facts.network import NetInterface
 from kilter.facts.pci import PciDevice, pci_address
+
+if TYPE_CHECKING:
+    from kilter.intake.stored import Stored
 
 
 class Block(msgspec.Struct, kw_only=True):
@@ -34,9 +39,26 @@ class Fragment:
     ``snapshot.sources[0]`` is the source; ``ref(line)`` makes the reference that :meth:`Entity.put` wants.
     """
 
+    __slots__ = (
+        "cluster_jobs",
+        "cluster_nodes",
+        "collectives",
+        "events",
+        "fabric",
+        "group",
+        "jobs",
+        "notes",
+        "rank_states",
+        "snapshot",
+        "source",
+        "stored",
+        "unplaced",
+    )
+
     def __init__(self, source: Source) -> None:
         self.source = source
         self.snapshot = Snapshot(sources=[source], node=source.node)
+        self.stored: Stored | None = None  # stands for the snapshot, which is then empty
         self.events: list[Event] = []
         self.jobs: list[NcclJob] = []
         # What belongs to no single node; entities carry refs into ``snapshot.sources`` like all others.

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from kilter.facts.base import Source
 from kilter.facts.case import Case, Input, Snapshot
 from kilter.intake.captures import kernel_log
-from kilter.intake.merge import merge_events, place_boot_times
+from kilter.intake.merge import merge_events
+from kilter.intake.stored import boot_time, place_boot_times
 
 #: /dev/kmsg holds at most the kernel's ring buffer; a few MB even on large machines.
 _MAX_LOG = 32 << 20
@@ -78,6 +79,7 @@ def live_case(*, progress: Callable[[str], None] | None = None) -> Case:
     """This host as a case."""
     snapshot = live_snapshot(progress=progress)
     events, snapshot.events = snapshot.events, []
-    place_boot_times([snapshot], events)
+    booted = boot_time(snapshot)
+    place_boot_times({} if booted is None else {snapshot.node: booted}, events)
     logs = [snapshot.node] if any(s.tool == "kernel log" for s in snapshot.sources) else []
     return Case(snapshots=[snapshot], events=events, kernel_logs=logs, inputs=[Input(name="this host", tools=["live"])])

@@ -11,6 +11,7 @@ from kilter.facts.base import Entity
 from kilter.facts.case import Case, Conflict, Input, Snapshot
 from kilter.facts.event import Clock, Event
 from kilter.intake.fragment import Fragment
+from kilter.intake.stored import Snapshots, Stored, place_boot_times, settle, store
 
 #: Identity of entities that stand in lists.
 _KEYS = {
@@ -221,29 +222,25 @@ def _time_of(fragment: Fragment) -> float:
     return fragment.source.time if fragment.source.time is not None else float("-inf")
 
 
-def _snapshots(node: str, fragments: list[Fragment]) -> list[Snapshot]:
+def _snapshots(node: str, fragments: list[Fragment]) -> list[Snapshot | Stored]:
     """All captures of one node become one snapshot; complete kilter snapshots of different moments stay apart."""
     whole = [f for f in fragments if f.source.tool == "kilter snapshot"]
     parts = [f for f in fragments if f.source.tool != "kilter snapshot" and f.source.tool not in ("NCCL log",)]
     whole.sort(key=_time_of)
     parts.sort(key=_time_of)
-    result = [f.snapshot for f in whole]
+    result = [f.stored or f.snapshot for f in whole]
     if parts:
-        base = result[-1] if result else Snapshot()
-        base_time = base.time if result and base.time is not None else float("-inf")
+        base = result.pop() if result else Snapshot()
+        base = base.load() if isinstance(base, Stored) else base
+        base_time = base.time if whole and base.time is not None else float("-inf")
         for part in parts:
             _settle_rows(part.snapshot)
             _Merger(base, later=_time_of(part) > base_time).snapshot(part.snapshot)
             base_time = max(base_time, _time_of(part))
             if part.source.time is not None:
                 base.time = max(base.time or part.source.time, part.source.time)
-        if not result:
-            result.append(base)
-    for snapshot in result:
-        snapshot.node = snapshot.node or node
-        if snapshot.accelerators:
-            snapshot.accelerators.sort(key=lambda a: (a.index is None, a.index or 0, a.pci_address or ""))
-    return result
+        result.append(base)
+    return [one._replace(node=one.node or node) if isinstance(one, Stored) else settle(one, node) for one in result]
 
 
 def _order(event: Event) -> tuple[bool, float]:
@@ -306,26 +303,6 @@ def _labels(fragments: list[Fragment]) -> dict[str, str]:
     return {group: known.pop() if len(known) == 1 else group for group, known in names.items()}
 
 
-#: Sources that tell wall time and uptime of one moment.
-_TIMED = {"kilter collector", "kilter snapshot"}
-
-
-def place_boot_times(snapshots: list[Snapshot], events: list[Event]) -> None:
-    """Turn times since boot into wall time where a collector told both at once. NTP slews make this good to about a second."""
-    boots: dict[str, float] = {}
-    for snapshot in snapshots:
-        taken = next((s.time for s in snapshot.sources if s.tool in _TIMED and s.time is not None), None)
-        if taken is None and snapshot.kilter:
-            taken = snapshot.time
-        if taken is not None and snapshot.host.uptime_s is not None:
-            boots[snapshot.node] = taken - snapshot.host.uptime_s
-    for event in events:
-        if event.clock is Clock.BOOT and event.time is not None and event.node in boots:
-            event.time += boots[event.node]
-            event.clock = Clock.UTC
-            event.uncertainty_s += 1.0
-
-
 def _take_shared(case: Case, fragment: Fragment) -> None:
     """Move what belongs to no single node from a fragment to the case."""
     parts: tuple[tuple[str, list[Any]], ...] = (
@@ -342,7 +319,11 @@ def _take_shared(case: Case, fragment: Fragment) -> None:
     for name, part in parts:
         if part:
             _shift(part, offset)
-            setattr(case, name, [*(getattr(case, name) or []), *part])
+            known = getattr(case, name)
+            if known:
+                known.extend(part)
+            else:
+                setattr(case, name, part)
 
 
 def assemble(fragments: list[Fragment], inputs: list[Input]) -> Case:
@@ -362,12 +343,18 @@ def assemble(fragments: list[Fragment], inputs: list[Input]) -> Case:
             case.kernel_logs.append(node)
         if fragment.source.tool != "NCCL log":
             by_node.setdefault(node, []).append(fragment)
+    snapshots: list[Snapshot | Stored] = []
     for node, group in by_node.items():
-        case.snapshots.extend(_snapshots(node, group))
-    for snapshot in case.snapshots:
-        if "kernel log" in {source.tool for source in snapshot.sources}:
-            case.kernel_logs.append(snapshot.node)
+        snapshots.extend(_snapshots(node, group))
+    boots: dict[str, float] = {}
+    for one in snapshots:
+        known = one if isinstance(one, Stored) else store(one, "")
+        if known.has_kernel_log:
+            case.kernel_logs.append(one.node)
+        if known.booted is not None:
+            boots[one.node] = known.booted
+    case.snapshots = Snapshots(snapshots)
     case.kernel_logs = sorted(set(case.kernel_logs))
-    place_boot_times(case.snapshots, events)
+    place_boot_times(boots, events)
     case.events = merge_events(events)
     return case

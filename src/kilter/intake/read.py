@@ -16,16 +16,20 @@ from pathlib import Path
 from typing import IO, NamedTuple, Protocol
 
 from kilter.facts.base import Source
-from kilter.facts.case import Case, Input
+from kilter.facts.case import Case, Input, Snapshot
 from kilter.intake import bundle, large_log
 from kilter.intake.captures import flight_recorder
 from kilter.intake.fragment import Fragment
 from kilter.intake.merge import assemble
 from kilter.intake.paste import read_text
+from kilter.intake.stored import store
 
 #: Larger texts are read up to here, and the report says so.
 MAX_TEXT = 256 << 20
 MAX_MEMBERS = 200_000
+#: Snapshots of more inputs than this stay in their files.
+MAX_KEPT = 64
+_NOTHING = Snapshot()
 
 
 class UnusableInput(Exception):
@@ -38,6 +42,7 @@ class _File(NamedTuple):
     data: bytes
     year: int
     truncated: bool
+    path: str = ""  # of the file whose bytes ``data`` are
 
 
 class _Decompressor(Protocol):
@@ -136,7 +141,7 @@ def _file(path: Path, name: str, group: str, fragments: list[Fragment], inputs: 
     with open(path, "rb") as stream:
         data, cut = _limited(stream)
         year = _year(os.fstat(stream.fileno()).st_mtime)
-    yield from _expand(_File(name, group, data, year, cut))
+    yield from _expand(_File(name, group, data, year, cut, str(path)))
 
 
 def _large(path: Path, name: str, group: str, fragments: list[Fragment], inputs: list[Input]) -> None:
@@ -168,7 +173,7 @@ def _expand(file: _File) -> Iterator[_File]:
     if unpacked[257:262] == b"ustar":
         yield from (member._replace(group=file.group or member.group) for member in _tar_members(unpacked, file.name, file.year))
         return
-    yield file._replace(data=unpacked, truncated=file.truncated or cut)
+    yield file._replace(data=unpacked, truncated=file.truncated or cut, path=file.path if unpacked is data else "")
 
 
 def _is_tree(path: Path) -> bool:
@@ -267,6 +272,9 @@ def _read(file: _File, fragments: list[Fragment], inputs: list[Input]) -> None:
     found, summary = read_text(file.name, text, year=file.year)
     for fragment in found:
         fragment.group = file.group
+        if fragment.source.tool == "kilter snapshot" and file.path and len(fragments) >= MAX_KEPT:
+            fragment.stored = store(fragment.snapshot, file.path)
+            fragment.snapshot = _NOTHING
     if file.truncated:
         summary.notes.append(f"cut short: only the first {len(file.data):,} bytes were read")
     fragments.extend(found)

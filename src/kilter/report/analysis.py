@@ -7,10 +7,9 @@ from collections.abc import Iterable, Sequence
 from importlib import resources
 from typing import NamedTuple
 
-from kilter.facts.case import Case
+from kilter.facts.case import Case, NodeSummary, summarize
 from kilter.facts.finding import Diagnosis, Finding, Outcome, Severity
 from kilter.knowledge import sops
-from kilter.report.json import summarize
 from kilter.report.text import group, hints_by_tool, subjects, when
 from kilter.report.timeline_html import Mark
 from kilter.report.timeline_text import line
@@ -34,7 +33,7 @@ def _loud(diagnosis: Diagnosis) -> list[list[Finding]]:
     return group(f for f in diagnosis.findings if f.severity is not Severity.INFO)
 
 
-def _summary(case: Case, diagnosis: Diagnosis, groups: list[list[Finding]], verdict: str) -> list[Block]:
+def _summary(diagnosis: Diagnosis, groups: list[list[Finding]], verdict: str) -> list[Block]:
     if not groups:
         return [Block("p", "Nothing was found in what could be checked. What was not checked stands at the end.")]
     roots = [findings for findings in groups if not findings[0].explained_by]
@@ -46,7 +45,7 @@ def _summary(case: Case, diagnosis: Diagnosis, groups: list[list[Finding]], verd
     rows = [
         ("Question", "Answer"),
         ("What", first.what),
-        ("Where", subjects(main, case)),
+        ("Where", subjects(main, diagnosis.nodes)),
         ("When", when(first) or "not known"),
         ("Severity", first.severity.value),
         ("Most likely cause", cause),
@@ -95,11 +94,11 @@ def _time_line(marks: Sequence[Mark], notes: Sequence[str]) -> list[Block]:
     return [Block("pre", "\n".join(lines)), *([Block("ul", items=list(notes))] if notes else [])]
 
 
-def _finding(findings: list[Finding], case: Case) -> list[Block]:
+def _finding(findings: list[Finding], nodes: Sequence[NodeSummary]) -> list[Block]:
     first = findings[0]
     blocks = [
         Block("h3", f"{first.severity.value}: {first.id}"),
-        Block("p", f"{first.what}. Where: {subjects(findings, case)}." + (f" When: {when(first)}." if when(first) else "")),
+        Block("p", f"{first.what}. Where: {subjects(findings, nodes)}." + (f" When: {when(first)}." if when(first) else "")),
     ]
     seen = [e for f in findings for e in f.evidence if e.role == "supports"]
     if seen:
@@ -148,12 +147,12 @@ def _impact(case: Case, groups: list[list[Finding]]) -> list[Block]:
     return [Block("ul", items=points)]
 
 
-def _actions(groups: list[list[Finding]], case: Case) -> list[Block]:
+def _actions(groups: list[list[Finding]], nodes: Sequence[NodeSummary]) -> list[Block]:
     needed: dict[str, str] = {}
     for findings in groups:
         first = findings[0]
         if first.action and not first.explained_by:
-            needed.setdefault(first.action, f"{first.action} ({first.id}, {subjects(findings, case)})")
+            needed.setdefault(first.action, f"{first.action} ({first.id}, {subjects(findings, nodes)})")
     tests = dict.fromkeys(f.next_test for findings in groups for f in findings if f.next_test)
     blocks = [
         Block("p", "Taken so far: to be filled in (kilter changes nothing when it diagnoses)."),
@@ -221,17 +220,17 @@ def document(
     return [
         Block("h1", f"Fault analysis: {title}"),
         Block("h2", "Summary"),
-        *_summary(case, diagnosis, groups, verdict),
+        *_summary(diagnosis, groups, verdict),
         Block("h2", "Systems"),
         *(_systems(case) or [Block("p", "No node was described by the inputs.")]),
         Block("h2", "Time line"),
         *_time_line(marks, notes),
         Block("h2", "Evidence and causes"),
-        *([b for findings in groups for b in _finding(findings, case)] or [Block("p", "None.")]),
+        *([b for findings in groups for b in _finding(findings, diagnosis.nodes)] or [Block("p", "None.")]),
         Block("h2", "Impact"),
         *_impact(case, groups),
         Block("h2", "Actions"),
-        *_actions(groups, case),
+        *_actions(groups, diagnosis.nodes),
         Block("h2", "Procedures"),
         *_procedures(groups),
         Block("h2", "Not checked"),

@@ -8,17 +8,8 @@ from typing import Any
 import msgspec
 
 from kilter import __version__
-from kilter.facts.case import SCHEMA_VERSION, Case, Input, Snapshot
+from kilter.facts.case import SCHEMA_VERSION, Case, Input, NodeSummary, Snapshot
 from kilter.facts.finding import Check, Diagnosis, Finding
-
-
-class NodeSummary(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """What a node is, in a few words."""
-
-    node: str
-    accelerators: dict[str, int] = {}  # product name -> how many
-    driver_version: str | None = None
-    sources: list[str] = []
 
 
 class DiagnosisDocument(msgspec.Struct, kw_only=True):
@@ -31,17 +22,6 @@ class DiagnosisDocument(msgspec.Struct, kw_only=True):
     findings: list[Finding]
     checks: list[Check]
     inputs: list[Input]
-
-
-def summarize(snapshot: Snapshot) -> NodeSummary:
-    names: dict[str, int] = {}
-    for accelerator in snapshot.accelerators or []:
-        name = accelerator.name or ("GPU that does not answer" if accelerator.error else "GPU (model not given)")
-        names[name] = names.get(name, 0) + 1
-    tools = dict.fromkeys(s.tool for s in snapshot.sources if s.tool)
-    return NodeSummary(
-        node=snapshot.node, accelerators=names, driver_version=snapshot.software.driver_version, sources=list(tools)
-    )
 
 
 def verdict(diagnosis: Diagnosis) -> str:
@@ -60,7 +40,7 @@ def diagnosis_json(case: Case, diagnosis: Diagnosis) -> str:
             schema=SCHEMA_VERSION,
             kilter=__version__,
             verdict=verdict(diagnosis),
-            nodes=[summarize(s) for s in case.snapshots],
+            nodes=diagnosis.nodes,
             findings=diagnosis.findings,
             checks=diagnosis.checks,
             inputs=case.inputs,

@@ -6,12 +6,11 @@ import datetime
 import re
 import textwrap
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from kilter.facts.case import Case, Snapshot
+from kilter.facts.case import Case, NodeSummary, Snapshot, summarize
 from kilter.facts.finding import Check, Diagnosis, Finding, Outcome, Severity
-from kilter.report.json import summarize
 
 if TYPE_CHECKING:
     from kilter.knowledge.explain import Explanation
@@ -71,26 +70,27 @@ def group(findings: Iterable[Finding]) -> list[list[Finding]]:
     return list(groups.values())
 
 
-def subjects(findings: list[Finding], case: Case) -> str:
+def subjects(findings: list[Finding], nodes: Sequence[NodeSummary]) -> str:
     """The subjects of findings that say the same, in few words."""
     by_node: dict[str, list[Finding]] = {}
     for finding in findings:
         by_node.setdefault(finding.subject.node, []).append(finding)
     if len(by_node) <= MAX_NODES:
-        return "; ".join(_on_node(node, group, case) for node, group in by_node.items())
+        return "; ".join(_on_node(node, group, nodes) for node, group in by_node.items())
     names = list(by_node)
     kinds = Counter(f.subject.kind for f in findings if f.subject.name)
     what = "".join(f", {n} {kind}s" for kind, n in kinds.items())
     return f"{len(names)} nodes{what}: {', '.join(names[:MAX_SUBJECTS])} and {len(names) - MAX_SUBJECTS} more"
 
 
-def _on_node(node: str, findings: list[Finding], case: Case) -> str:
+def _on_node(node: str, findings: list[Finding], nodes: Sequence[NodeSummary]) -> str:
     names = [f.subject.name for f in findings if f.subject.name]
     if not names:
         return node or "this node"
-    total = sum(len(s.accelerators or []) for s in case.snapshots if s.node == node)
-    if findings[0].subject.kind == "gpu" and len(names) == total > 1:
-        return f"{node}: all {total} GPUs" if node else f"all {total} GPUs"
+    if findings[0].subject.kind == "gpu" and len(names) > 1:
+        total = sum(sum(one.accelerators.values()) for one in nodes if one.node == node)
+        if len(names) == total:
+            return f"{node}: all {total} GPUs" if node else f"all {total} GPUs"
     shown = ", ".join(names[:MAX_SUBJECTS]) + (f" and {len(names) - MAX_SUBJECTS} more" if len(names) > MAX_SUBJECTS else "")
     return f"{node}: {shown}" if node else shown
 
@@ -110,13 +110,13 @@ def _evidence(out: _Writer, finding: Finding) -> None:
             out.labelled("", f"... {len(lines) - MAX_LINES} more lines in --json")
 
 
-def _one(out: _Writer, findings: list[Finding], case: Case, signs: list[Finding]) -> None:
+def _one(out: _Writer, findings: list[Finding], nodes: Sequence[NodeSummary], signs: list[Finding]) -> None:
     finding = findings[0]
     badge = out.paint(
         f" {finding.severity.value.upper()} " if out.color else finding.severity.value.upper(), _COLOURS[finding.severity]
     )
     out.add(f"{badge}  {out.paint(finding.id, '1')}")
-    out.labelled("where", subjects(findings, case))
+    out.labelled("where", subjects(findings, nodes))
     out.labelled("what", finding.what)
     if moment := when(finding):
         out.labelled("when", moment)
@@ -142,10 +142,10 @@ def _one(out: _Writer, findings: list[Finding], case: Case, signs: list[Finding]
     out.add()
 
 
-def _brief(out: _Writer, findings: list[Finding], case: Case) -> None:
+def _brief(out: _Writer, findings: list[Finding], nodes: Sequence[NodeSummary]) -> None:
     finding = findings[0]
     prefix = f"  {finding.id}  "
-    text = f"{finding.what} ({subjects(findings, case)})"
+    text = f"{finding.what} ({subjects(findings, nodes)})"
     for line in textwrap.wrap(text, out.width, initial_indent=prefix, subsequent_indent="      ", break_on_hyphens=False):
         out.add(line)
 
@@ -311,12 +311,12 @@ def diagnosis_text(case: Case, diagnosis: Diagnosis, *, width: int = 100, color:
             signs[finding.explained_by, finding.subject.node].append(finding)
     for findings in group(f for f in loud if not f.explained_by):
         root = findings[0]
-        _one(out, findings, case, signs[root.id, root.subject.node])
+        _one(out, findings, diagnosis.nodes, signs[root.id, root.subject.node])
     quiet = [] if verbose else [f for f in diagnosis.findings if f.severity is Severity.INFO]
     if quiet:
         out.add(f"For information ({len(quiet)}; -v shows them in full):")
         for findings in group(quiet):
-            _brief(out, findings, case)
+            _brief(out, findings, diagnosis.nodes)
         out.add()
     _coverage(out, diagnosis, verbose)
     _inputs(out, case)

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 import kilter.diagnose.rules.fleet
 from kilter.cli.compare_nodes import command
-from kilter.diagnose.engine import RULES, run_rule
+from kilter.diagnose.engine import RULES, Run
 from kilter.diagnose.fleet.compare import outliers
 from kilter.diagnose.fleet.drift import compare_config
+from kilter.diagnose.fleet.profile import profiles
 from kilter.diagnose.fleet.rare import attributes, benjamini_hochberg, fisher_greater, poisson_greater, rare_events
 from kilter.diagnose.fleet.rates import counter_rates, delta
 from kilter.facts.accelerator import Accelerator, EccCounts, Reading
@@ -118,7 +119,8 @@ def fleet(count: int, *odd: Snapshot) -> list[Snapshot]:
 
 def judged(case: Case, rule: str) -> tuple[list[Finding], Check]:
     assert kilter.diagnose.rules.fleet
-    return run_rule(RULES[rule], case)
+    run = Run(case, [RULES[rule]])
+    return run.findings, run.checks[rule]
 
 
 def drifted(*snapshots: Snapshot) -> dict[str, list[str]]:
@@ -134,7 +136,7 @@ def drifted(*snapshots: Snapshot) -> dict[str, list[str]]:
 
 
 def test_equal_nodes_have_no_drift_although_serials_and_addresses_differ() -> None:
-    compared = compare_config(fleet(12))
+    compared = compare_config(profiles(fleet(12)))
     assert compared.drifts == []
     assert compared.gaps == []
     assert compared.facts > 30
@@ -206,7 +208,7 @@ def test_nodes_with_other_gpus_are_not_compared() -> None:
 
 def test_missing_is_no_value() -> None:
     odd = node("odd", software=Software(), pci=None)
-    compared = compare_config(fleet(6, odd))
+    compared = compare_config(profiles(fleet(6, odd)))
     assert compared.drifts == []
     assert {(g.area, tuple(g.nodes)) for g in compared.gaps} >= {("driver", ("odd",)), ("acs", ("odd",)), ("pcie", ("odd",))}
 
@@ -277,12 +279,14 @@ def test_a_number_far_from_its_peers_is_named(change: dict[str, object], metric:
 
 
 def test_healthy_nodes_have_no_outliers_and_few_peers_give_none() -> None:
-    assert outliers(fleet(12)) == []
-    assert outliers([node("a"), node("b", memory__available_bytes=10**9)]) == []
+    assert outliers(profiles(fleet(12))) == []
+    assert outliers(profiles([node("a"), node("b", memory__available_bytes=10**9)])) == []
 
 
 def test_small_counts_among_zeros_are_no_outliers() -> None:
-    assert outliers(fleet(12, node("odd", accelerators__1__replays=30, rdma__0__ports__0__counters__link_downed=3))) == []
+    assert (
+        outliers(profiles(fleet(12, node("odd", accelerators__1__replays=30, rdma__0__ports__0__counters__link_downed=3)))) == []
+    )
 
 
 def test_memory_in_use_is_information_since_jobs_explain_it() -> None:
@@ -291,7 +295,7 @@ def test_memory_in_use_is_information_since_jobs_explain_it() -> None:
 
 
 def test_a_boot_line_that_was_not_collected_is_a_gap() -> None:
-    compared = compare_config(fleet(6, node("odd", kernel__cmdline=None)))
+    compared = compare_config(profiles(fleet(6, node("odd", kernel__cmdline=None))))
     assert compared.drifts == []
     assert [(g.area, g.nodes) for g in compared.gaps] == [("cmdline", ["odd"])]
 
@@ -300,14 +304,14 @@ def test_an_idle_gpu_is_not_compared_with_busy_ones() -> None:
     idle = node("idle")
     for gpu in idle.accelerators or []:
         gpu.readings = [Reading(power_w=70.0, temperature_c=30, utilization_percent=0, sm_clock_mhz=345, link_width=16)]
-    assert outliers(fleet(8, idle)) == []
+    assert outliers(profiles(fleet(8, idle))) == []
 
 
 def test_a_warm_slot_is_compared_with_the_same_slot() -> None:
     nodes = fleet(8)
     for snapshot in nodes:
         (snapshot.accelerators or [])[7].readings[0].temperature_c = 85
-    assert outliers(nodes) == []
+    assert outliers(profiles(nodes)) == []
 
 
 # -- rates

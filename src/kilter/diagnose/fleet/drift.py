@@ -12,9 +12,9 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from kilter.diagnose.fleet.values import ABSENT, SERIOUS, ConfigFact, complete_groups, config_facts, models
+from kilter.diagnose.fleet.profile import Profile, kinds, latest
+from kilter.diagnose.fleet.values import ABSENT, SERIOUS, ConfigFact
 from kilter.facts.base import Ref
-from kilter.facts.case import Snapshot
 
 MAJORITY = 2 / 3
 #: Sizes of memory that differ by less than this part are one size (the firmware reserves a little more or less).
@@ -74,47 +74,12 @@ class _Fact:
         self.values: dict[str | float, array[int]] = {}
         self.refs: dict[int, Ref] = {}  # only of the first nodes of each value: the common one needs no line
 
-    def add(self, node: int, fact: ConfigFact) -> None:
-        nodes = self.values.get(fact.value)
-        if nodes is None:
-            nodes = self.values[fact.value] = array("l")
-        nodes.append(node)
-        if fact.ref is not None and len(nodes) <= 32:
-            self.refs[node] = fact.ref
-
-
-def latest(snapshots: Iterable[Snapshot]) -> list[Snapshot]:
-    """One snapshot a node: the last one taken. Nodes without a name stay apart."""
-    found: dict[object, Snapshot] = {}
-    for number, snapshot in enumerate(snapshots):
-        key = snapshot.node or number
-        known = found.get(key)
-        if known is None or (snapshot.time or 0.0) >= (known.time or 0.0):
-            found[key] = snapshot
-    return list(found.values())
-
-
-def kinds(snapshots: Sequence[Snapshot]) -> dict[str, list[int]]:
-    """Indices of nodes by kind (GPU models). A node without known GPUs joins the only kind of its product, so that a node that lost all
-    GPUs is still compared with its like."""
-    groups: dict[str, list[int]] = {}
-    products: dict[str | None, set[str]] = {}
-    rest: list[int] = []
-    for index, snapshot in enumerate(snapshots):
-        if names := models(snapshot):
-            key = " + ".join(names)
-            groups.setdefault(key, []).append(index)
-            products.setdefault(snapshot.host.dmi_product, set()).add(key)
-        else:
-            rest.append(index)
-    for index in rest:
-        snapshot = snapshots[index]
-        product = snapshot.host.dmi_product
-        near = products.get(product, set()) if product else set()
-        if not near and (product is None or None in products) and len(groups) == 1 and snapshot.accelerators is None:
-            near = set(groups)
-        groups.setdefault(next(iter(near)) if len(near) == 1 else "", []).append(index)
-    return groups
+    def add(self, having: array[int], fact: ConfigFact) -> None:
+        nodes = self.values.setdefault(fact.value, array("l"))
+        if fact.ref is not None:
+            for node in having[: max(0, 32 - len(nodes))]:
+                self.refs[node] = fact.ref
+        nodes.extend(having)
 
 
 def _merge_sizes(values: dict[str | float, array[int]]) -> dict[str | float, array[int]]:
@@ -135,7 +100,7 @@ def _merge_sizes(values: dict[str | float, array[int]]) -> dict[str | float, arr
 
 
 def _judge(
-    name: str, fact: _Fact, kind: str, members: list[int], snapshots: Sequence[Snapshot], complete: set[int]
+    name: str, fact: _Fact, kind: str, members: list[int], profiles: Sequence[Profile], complete: set[int]
 ) -> Drift | None:
     values = _merge_sizes(fact.values)
     told = {node for nodes in values.values() for node in nodes}
@@ -147,10 +112,10 @@ def _judge(
     ranked = sorted(values.items(), key=lambda item: (-len(item[1]), str(item[0])))
     common, nodes = ranked[0]
     severity = "warning" if fact.area in SERIOUS else "info"
-    camps = [Camp(str(v), len(n), [snapshots[i].node for i in n[:8]]) for v, n in ranked[:16]]
+    camps = [Camp(str(v), len(n), [profiles[i].node for i in n[:8]]) for v, n in ranked[:16]]
     has_majority = len(nodes) >= MAJORITY * len(told) and len(told) > 2
     odd = [
-        OddNode(snapshots[i].node, str(v), snapshots[i].where(fact.refs.get(i))) for v, n in ranked[1:] for i in n if has_majority
+        OddNode(profiles[i].node, str(v), profiles[i].where(fact.refs.get(i))) for v, n in ranked[1:] for i in n if has_majority
     ]
     return Drift(
         area=fact.area,
@@ -162,35 +127,39 @@ def _judge(
         known=len(told),
         odd=odd,
         camps=camps,
-        missing=[snapshots[i].node for i in members if i not in told],
+        missing=[profiles[i].node for i in members if i not in told],
     )
 
 
-def compare_config(snapshots: Iterable[Snapshot]) -> Comparison:
+def compare_config(profiles: Iterable[Profile]) -> Comparison:
     """Drift over the nodes of a case. Needs two nodes; with fewer there is nothing to compare and the result is empty."""
-    nodes = latest(snapshots)
+    nodes = latest(profiles)
     result = Comparison(nodes=len(nodes), facts=0, drifts=[], gaps=[])
     for kind, members in sorted(kinds(nodes).items()):
         if len(members) < 2:
             continue
-        facts: dict[str, _Fact] = {}
+        told: dict[int, tuple[ConfigFact, array[int]]] = {}
+        facts: dict[tuple[str, str], _Fact] = {}
         areas: dict[str, set[int]] = {}
         listed: dict[str, set[int]] = {}
         for index in members:
-            for group in complete_groups(nodes[index]):
+            for group in nodes[index].complete:
                 listed.setdefault(group, set()).add(index)
-            for one in config_facts(nodes[index]):
-                key = f"{one.area}\0{one.name}"
-                fact = facts.get(key)
-                if fact is None:
-                    fact = facts[key] = _Fact(one)
-                fact.add(index, one)
-                if not one.group:
-                    areas.setdefault(one.area, set()).add(index)
-        for key, fact in facts.items():
+            for one in nodes[index].facts:
+                # Profiles share equal facts: one look a node, the rest of the work once a different fact.
+                entry = told.get(id(one))
+                if entry is None:
+                    entry = told[id(one)] = (one, array("l"))
+                entry[1].append(index)
+        for one, having in told.values():
+            fact = facts.setdefault((one.area, one.name), _Fact(one))
+            fact.add(having, one)
+            if not one.group:
+                areas.setdefault(one.area, set()).update(having)
+        for (_, name), fact in facts.items():
             if sum(map(len, fact.values.values())) >= 2:
                 result.facts += 1
-            drift = _judge(key.partition("\0")[2], fact, kind, members, nodes, listed.get(fact.group, set()))
+            drift = _judge(name, fact, kind, members, nodes, listed.get(fact.group, set()))
             if drift is not None:
                 result.drifts.append(drift)
         whole = {area: sum(f.area == area and not f.group for f in facts.values()) for area in areas}

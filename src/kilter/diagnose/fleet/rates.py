@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from kilter.diagnose.fleet.profile import Profile
 from kilter.facts.base import Ref
 from kilter.facts.case import Snapshot
 from kilter.knowledge import aer, ib_counters
@@ -197,16 +198,16 @@ def counter_rates(before: Snapshot, after: Snapshot) -> list[Rate]:
     return found
 
 
-def pairs(snapshots: Iterable[Snapshot]) -> list[tuple[Snapshot, Snapshot]]:
-    """First and last snapshot of every node that has two with times."""
-    nodes: dict[str, list[Snapshot]] = {}
-    for snapshot in snapshots:
-        if snapshot.time is not None and snapshot.node:
-            nodes.setdefault(snapshot.node, []).append(snapshot)
+def pairs(profiles: Iterable[Profile]) -> list[tuple[Profile, Profile]]:
+    """First and last profile of every node that has two with times."""
+    nodes: dict[str, list[Profile]] = {}
+    for profile in profiles:
+        if profile.time is not None and profile.node:
+            nodes.setdefault(profile.node, []).append(profile)
     found = []
     for group in nodes.values():
-        first = min(group, key=lambda s: s.time or 0.0)
-        last = max(group, key=lambda s: s.time or 0.0)
+        first = min(group, key=lambda p: p.time or 0.0)
+        last = max(group, key=lambda p: p.time or 0.0)
         if first is not last:
             found.append((first, last))
     return found

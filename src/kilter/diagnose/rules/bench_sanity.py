@@ -88,7 +88,7 @@ def failed(case: object, ctx: Context) -> Finding | None:
     """A run of nccl-tests ended with a failure. The hosts that print it are those that noticed."""
     events = [e for e in ctx.case.events if e.kind == "job.test_failed"]
     if not events:
-        if not any(_nccl(snapshot, "busbw") for snapshot in ctx.case.snapshots):
+        if not any("nccl-tests" in profile.measures for profile in ctx.profiles):
             raise ctx.missing("nccl-tests output")
         return None
     hosts = sorted({e.node for e in events if e.node})

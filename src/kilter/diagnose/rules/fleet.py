@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from kilter.diagnose.engine import Context, rule
-from kilter.diagnose.fleet.compare import METRICS, Outlier, outliers
-from kilter.diagnose.fleet.drift import Drift, OddNode, compare_config, latest
-from kilter.diagnose.fleet.rare import MIN_NODES, attributes, rare_events
+from kilter.diagnose.fleet.compare import Outlier, outliers
+from kilter.diagnose.fleet.drift import Drift, OddNode, compare_config
+from kilter.diagnose.fleet.numbers import METRICS
+from kilter.diagnose.fleet.profile import Profile, latest
+from kilter.diagnose.fleet.rare import MIN_NODES, rare_events
 from kilter.diagnose.fleet.rates import MIN_INTERVAL_S, Rate, counter_rates, pairs
-from kilter.facts.case import Case, Snapshot
+from kilter.facts.case import Case
 from kilter.facts.event import Event
 from kilter.facts.finding import Cause, Evidence, Finding, Subject
 
@@ -19,13 +21,9 @@ MAX_NODES = 16
 MAX_OUTLIERS = 32
 
 
-def _fleet(case: Case) -> Subject:
-    return Subject("case", f"{len(latest(case.snapshots))} nodes")
-
-
-def _nodes(case: Case, ctx: Context, least: int) -> list[Snapshot]:
+def _nodes(ctx: Context, least: int) -> list[Profile]:
     """The nodes of a case; fewer than ``least`` end the rule."""
-    nodes = latest(case.snapshots)
+    nodes = latest(ctx.profiles)
     if not nodes:
         raise ctx.missing(f"facts of {least} nodes")
     if len(nodes) < least:
@@ -65,7 +63,7 @@ def config_drift(case: Case, ctx: Context) -> Iterator[Finding]:
     Two thirds of the nodes make the common value; without that, all camps are told, and confidence is medium. A warning where the fact is known to
     cost speed or to break jobs (driver, kernel, NIC firmware, peermem, ACS, MTU, PFC, ECC, power limit, sizes and numbers), information elsewhere.
     """
-    nodes = _nodes(case, ctx, 2)
+    nodes = _nodes(ctx, 2)
     compared = compare_config(nodes)
     if not compared.facts:
         raise ctx.missing("facts that two nodes of one kind have in common")
@@ -130,9 +128,9 @@ def outlier(case: Case, ctx: Context) -> Iterator[Finding]:
     Peers are devices of the same kind and role (same GPU index, same port name) on the other nodes. Temperatures are compared at like power, clocks
     and link speed under load. Counters count since boot or driver load, which the snapshots of the peers may not share.
     """
-    _nodes(case, ctx, 2)
+    nodes = _nodes(ctx, 2)
     told: dict[str, int] = {}
-    found = outliers(case.snapshots)
+    found = outliers(nodes)
     for one in found:
         told[one.metric] = told.get(one.metric, 0) + 1
         if told[one.metric] > MAX_OUTLIERS:
@@ -155,7 +153,7 @@ def outlier(case: Case, ctx: Context) -> Iterator[Finding]:
                 METRICS[name].severity,
                 f"{METRICS[name].text}: {number - MAX_OUTLIERS} more outliers",
                 id=f"fleet.outlier.{name}",
-                subject=_fleet(case),
+                subject=Subject("case", f"{len(nodes)} nodes"),
             )
 
 
@@ -184,12 +182,13 @@ def _rate_id(rate: Rate) -> str:
 def counter_rate(case: Case, ctx: Context) -> Iterator[Finding]:
     """Rate of a counter between two snapshots of a node, against the limit that a source names. Wraps at 32 and 64 bits, counters that stop at
     their end and counters that started again at 0 (boot, driver load, clearing) are told apart; the latter two give lower bounds."""
-    found = pairs(case.snapshots)
+    found = pairs(ctx.profiles)
     if not found:
         raise ctx.missing("two snapshots of one node with their times")
     if all((b.time or 0) - (a.time or 0) < MIN_INTERVAL_S for a, b in found):
         raise ctx.missing(f"two snapshots of one node {MIN_INTERVAL_S:.0f} s or more apart")
-    for before, after in found:
+    for first, last in found:
+        before, after = case.snapshots[first.position], case.snapshots[last.position]
         over = sorted((r for r in counter_rates(before, after) if r.is_over), key=lambda r: (r.subject, -r.per_hour))
         groups: dict[tuple[str, str, str], list[Rate]] = {}
         for rate in over:
@@ -235,11 +234,11 @@ def event_name(event: Event) -> str | None:
 def rare_event(case: Case, ctx: Context) -> Iterator[Finding]:
     """Events of one kind (an XID, an SXid, AER, ...) that gather on the nodes of one driver, firmware, kernel or model. Three events and eight nodes
     at least; nodes are counted, not repeats; p-values are exact and corrected for the number of tests."""
-    nodes = _nodes(case, ctx, MIN_NODES)
+    nodes = _nodes(ctx, MIN_NODES)
     listed = [(name, event.node, event.count) for event in case.events if (name := event_name(event))]
     # A node whose log nobody read is not a node without events.
     looked_at = set(case.kernel_logs) | {event.node for event in case.events}
-    known = {s.node: attributes(s) for s in nodes if s.node and s.node in looked_at}
+    known = {p.node: dict(p.attributes) for p in nodes if p.node and p.node in looked_at}
     if len(known) < MIN_NODES:
         raise ctx.missing(
             f"kernel logs of {MIN_NODES} nodes that have facts", "dmesg -T, or journalctl -k -o short-iso, of every node"

@@ -191,12 +191,16 @@ def gid_index(case: Case, ctx: Context) -> Iterator[Finding]:
     """
     judged = is_set = False
     completions = [e for e in case.events if e.kind == "nccl.ib.completion" and str(e.code) == "12"]
-    for snapshot in case.snapshots:
+    by_job = any(_INDEX in job.environment for job in case.jobs)
+    for profile in ctx.profiles:
+        if not by_job and _INDEX not in (profile.variables or ()):
+            continue
+        snapshot = case.snapshots[profile.position]
         is_set = is_set or bool(_settings(case, snapshot))
         here, findings = _of_nodes(case, ctx, snapshot, completions)
         judged = judged or here
         yield from findings
-    is_set = is_set or any(_INDEX in job.environment for job in case.jobs)
+    is_set = is_set or by_job
     for job in case.jobs:
         events = [e for e in completions if e.source == job.source]
         if not events or is_set or not _over_ethernet(case, job):
@@ -220,7 +224,7 @@ def gid_index(case: Case, ctx: Context) -> Iterator[Finding]:
         return
     if is_set:
         raise ctx.missing("GID table with RoCE versions", "show_gids")
-    if not case.jobs and not any(s.environment.variables is not None for s in case.snapshots):
+    if not case.jobs and not any(profile.variables is not None for profile in ctx.profiles):
         raise ctx.missing("environment or NCCL log")
     raise ctx.skip("no GID index is set: NCCL chooses")
 
