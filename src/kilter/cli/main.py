@@ -11,6 +11,7 @@ import click
 
 from kilter import __version__
 from kilter.cli.commands import COMMANDS
+from kilter.intake.errors import UnusableInput
 
 #: Exit codes: 0 fine, 1 findings or a failed gate, 2 usage or unusable input.
 OK, FINDINGS, USAGE = 0, 1, 2
@@ -60,3 +61,6 @@ def run() -> None:
         # The reader went away (kilter ... | head). Python would complain again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(OK)
+    except UnusableInput as error:  # a file that changed under our hands
+        sys.stderr.write(f"Error: {error}\n")
+        sys.exit(USAGE)

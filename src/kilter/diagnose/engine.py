@@ -22,6 +22,7 @@ from kilter.facts.finding import Cause, Check, Diagnosis, Evidence, Finding, Sev
 from kilter.facts.nccl import NcclJob
 
 T = TypeVar("T")
+C = TypeVar("C", bound="Callable[..., Finding | Iterable[Finding] | None]")
 builtin_id = id  # rules name their keyword ``id`` after what it is
 
 MAX_EVIDENCE = 12
@@ -49,7 +50,7 @@ class Rule(NamedTuple):
     title: str
     family: str
     scope: str
-    check: Callable[..., object]
+    check: Callable[..., Finding | Iterable[Finding] | None]
     sop: str
     sources: tuple[str, ...]
     action: str
@@ -84,10 +85,10 @@ def rule(
     action: str = "",
     hint: str = "",
     also: tuple[str, ...] = (),
-) -> Callable[[Callable[..., object]], Callable[..., object]]:
+) -> Callable[[C], C]:
     """Register a check. ``scope`` is one of :data:`SCOPES`; ``also`` names every further id that its findings may have."""
 
-    def register(check: Callable[..., object]) -> Callable[..., object]:
+    def register(check: C) -> C:
         if id in RULES:
             raise ValueError(f"two rules named {id}")
         RULES[id] = Rule(id, title, family, scope, check, sop, sources, action, hint, inspect.cleandoc(check.__doc__ or ""), also)
@@ -116,6 +117,8 @@ def show(value: object) -> str:
 
 class Context:
     """What a rule sees beside its subject."""
+
+    __slots__ = ("_reads", "_run", "_snapshot", "case", "rule", "subject")
 
     def __init__(self, rule: Rule, run: Run, snapshot: Snapshot | None, subject: Subject) -> None:
         self.rule, self.case, self._run, self._snapshot, self.subject = rule, run.case, run, snapshot, subject
@@ -392,15 +395,12 @@ _OF_CASE: dict[str, Callable[[Case], Subjects]] = {
 }
 
 
-def _results(outcome: object) -> Iterator[Finding]:
-    if outcome is None:
-        return
-    if isinstance(outcome, Finding):
-        yield outcome
-    elif isinstance(outcome, Iterable):
-        for item in outcome:
-            if isinstance(item, Finding):
-                yield item
+class _Asked(NamedTuple):
+    """A rule, and what came of it so far."""
+
+    rule: Rule
+    check: Check
+    findings: list[Finding]
 
 
 class Run:
@@ -409,29 +409,30 @@ class Run:
     def __init__(self, case: Case, rules: Iterable[Rule]) -> None:
         self.case = case
         self.profiles: list[Profile] = []
-        self.checks: dict[str, Check] = {}
-        self._findings: dict[str, list[Finding]] = {}
-        self._rules: dict[str, list[Rule]] = {}
-        for one in rules:
-            self.checks[one.id] = Check(rule=one.id, title=one.title, family=one.family)
-            self._findings[one.id] = []
-            self._rules.setdefault(one.scope, []).append(one)
+        self._asked = [_Asked(one, Check(rule=one.id, title=one.title, family=one.family), []) for one in rules]
+        self._scopes: dict[str, list[_Asked]] = {}
+        for asked in self._asked:
+            self._scopes.setdefault(asked.rule.scope, []).append(asked)
         self._seen: set[str] = set()  # scopes with a subject
         self._absent = dict.fromkeys(("accelerators", "pci", "rdma", "nics"), bool(case.snapshots))
         self._snapshots()
         self._logs()
         for scope, subjects in _OF_CASE.items():
-            if scope in self._rules:
+            if scope in self._scopes:
                 self._judge(scope, subjects(case), None)
         self._without_subject()
 
     @property
     def findings(self) -> list[Finding]:
-        return [finding for found in self._findings.values() for finding in found]
+        return [finding for asked in self._asked for finding in asked.findings]
+
+    @property
+    def checks(self) -> list[Check]:
+        return [asked.check for asked in self._asked]
 
     def _snapshots(self) -> None:
         profiler = Profiler()
-        scopes = [(scope, subjects) for scope, subjects in _OF_SNAPSHOT.items() if scope in self._rules]
+        scopes = [(scope, subjects) for scope, subjects in _OF_SNAPSHOT.items() if scope in self._scopes]
         for index, snapshot in enumerate(self.case.snapshots):
             self.profiles.append(profiler.of(snapshot, index))
             for field in self._absent:
@@ -441,7 +442,7 @@ class Run:
                 self._judge(scope, subjects(snapshot), snapshot)
 
     def _logs(self) -> None:
-        if "log" not in self._rules:
+        if "log" not in self._scopes:
             return
         first: dict[str, int] = {}
         for profile in self.profiles:
@@ -451,40 +452,38 @@ class Run:
             self._judge("log", iter([(NodeEvents(node, events, snapshot), Subject("node", "", node))]), snapshot)
 
     def _judge(self, scope: str, subjects: Subjects, snapshot: Snapshot | None) -> None:
+        """All rules of ``scope`` on each subject."""
         for subject, name in subjects:
             self._seen.add(scope)
-            for one in self._rules[scope]:
-                self._ask(one, subject, snapshot, name)
-
-    def _ask(self, one: Rule, subject: object, snapshot: Snapshot | None, name: Subject) -> None:
-        """One rule on one subject."""
-        check = self.checks[one.id]
-        found: list[Finding] = []
-        try:
-            found.extend(_results(one.check(subject, Context(one, self, snapshot, name))))
-        except FactMissing as error:
-            if not found:
-                check.not_checked += 1
-                _note(check, error, one.hint or SCOPES[one.scope].hint)
-                return
-        except NotApplicable:
-            if not found:
-                check.not_applicable += 1
-                return
-        if found:
-            check.findings += len(found)
-            self._findings[one.id] += found
-        else:
-            check.ok += 1
+            for one, check, findings in self._scopes[scope]:
+                before = len(findings)
+                try:
+                    outcome = one.check(subject, Context(one, self, snapshot, name))
+                    if isinstance(outcome, Finding):
+                        findings.append(outcome)
+                    elif outcome is not None:
+                        findings.extend(outcome)
+                except FactMissing as error:
+                    if len(findings) == before:
+                        check.not_checked += 1
+                        _note(check, error, one.hint or SCOPES[scope].hint)
+                        continue
+                except NotApplicable:
+                    if len(findings) == before:
+                        check.not_applicable += 1
+                        continue
+                if len(findings) > before:
+                    check.findings += len(findings) - before
+                else:
+                    check.ok += 1
 
     def _without_subject(self) -> None:
-        for scope, rules in self._rules.items():
+        for scope, rules in self._scopes.items():
             if scope in self._seen:
                 continue
             why, hint, field = SCOPES[scope]
             is_absent = self._absent[field] if field in self._absent else bool(field) and getattr(self.case, field) == []
-            for one in rules:
-                check = self.checks[one.id]
+            for one, check, _ in rules:
                 if is_absent:
                     check.not_applicable += 1
                 else:
@@ -552,7 +551,7 @@ def diagnose(case: Case) -> Diagnosis:
     run = Run(case, load_rules().values())
     joined = _join(run.findings)
     _relate(joined)
-    return Diagnosis(findings=joined, checks=list(run.checks.values()), nodes=[profile.summary for profile in run.profiles])
+    return Diagnosis(findings=joined, checks=run.checks, nodes=[profile.summary for profile in run.profiles])
 
 
 def gpus_of(snapshot: Snapshot) -> list[Accelerator]:

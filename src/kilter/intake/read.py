@@ -7,6 +7,7 @@ import datetime
 import io
 import lzma
 import os
+import stat
 import sys
 import tarfile
 import zipfile
@@ -19,6 +20,7 @@ from kilter.facts.base import Source
 from kilter.facts.case import Case, Input, Snapshot
 from kilter.intake import bundle, large_log
 from kilter.intake.captures import flight_recorder
+from kilter.intake.errors import UnusableInput as UnusableInput
 from kilter.intake.fragment import Fragment
 from kilter.intake.merge import assemble
 from kilter.intake.paste import read_text
@@ -30,10 +32,6 @@ MAX_MEMBERS = 200_000
 #: Snapshots of more inputs than this stay in their files.
 MAX_KEPT = 64
 _NOTHING = Snapshot()
-
-
-class UnusableInput(Exception):
-    """An input that cannot be read at all. The message says what was expected, what was found and what to do."""
 
 
 class _File(NamedTuple):
@@ -53,8 +51,11 @@ class _Decompressor(Protocol):
     def decompress(self, data: bytes, /) -> bytes: ...
 
 
-def _limited(stream: IO[bytes]) -> tuple[bytes, bool]:
-    data = stream.read(MAX_TEXT + 1)
+def _limited(stream: IO[bytes], size: int = MAX_TEXT) -> tuple[bytes, bool]:
+    """What a stream holds, and whether that is not all. ``size``: how much is expected (a read makes room for all that it asks for)."""
+    data = stream.read(min(size, MAX_TEXT) + 1)
+    if size < len(data) <= MAX_TEXT:  # a file that grows
+        data += stream.read(MAX_TEXT + 1 - len(data))
     return data[:MAX_TEXT], len(data) > MAX_TEXT
 
 
@@ -134,14 +135,14 @@ def _zip_members(data: bytes, name: str) -> Iterator[_File]:
             yield _File(f"{name}:{member.filename}", _group(member.filename), content, member.date_time[0], cut)
 
 
-def _file(path: Path, name: str, group: str, fragments: list[Fragment], inputs: list[Input]) -> Iterator[_File]:
-    if path.stat().st_size > large_log.LARGE and large_log.is_log(path):
-        _large(path, name, group, fragments, inputs)
-        return
+def _file(path: str, name: str, group: str, fragments: list[Fragment], inputs: list[Input]) -> Iterator[_File]:
     with open(path, "rb") as stream:
-        data, cut = _limited(stream)
-        year = _year(os.fstat(stream.fileno()).st_mtime)
-    yield from _expand(_File(name, group, data, year, cut, str(path)))
+        status = os.fstat(stream.fileno())
+        if status.st_size > large_log.LARGE and large_log.is_log(Path(path)):
+            _large(Path(path), name, group, fragments, inputs)
+            return
+        data, cut = _limited(stream, status.st_size or MAX_TEXT)  # files of /proc say 0
+    yield from _expand(_File(name, group, data, _year(status.st_mtime), cut, path))
 
 
 def _large(path: Path, name: str, group: str, fragments: list[Fragment], inputs: list[Input]) -> None:
@@ -180,15 +181,24 @@ def _is_tree(path: Path) -> bool:
     return (path / "sys" / "bus").is_dir() or (path / "proc" / "cpuinfo").is_file() or (path / "sys" / "class").is_dir()
 
 
-def _walk(top: Path) -> Iterator[tuple[Path, str, str]]:
+def _walk(top: str) -> Iterator[tuple[str, str, str]]:
     """(path, label, node group) of the plain files below ``top``, links not followed."""
     for folder, folders, files in os.walk(top):
         folders[:] = sorted(f for f in folders if f not in (".git", "__pycache__"))
+        inside = os.path.relpath(folder, top).replace(os.sep, "/")
         for name in sorted(files):
-            path = Path(folder, name)
-            label = path.relative_to(top).as_posix()
-            if bundle.interesting(label) and path.is_file() and not path.is_symlink():
+            path = os.path.join(folder, name)
+            label = name if inside == "." else f"{inside}/{name}"
+            if bundle.interesting(label) and _is_plain(path):
                 yield path, label, _group(label)
+
+
+def _is_plain(path: str) -> bool:
+    """Whether a path is a file itself: no link, device, FIFO, and not gone meanwhile."""
+    try:
+        return stat.S_ISREG(os.lstat(path).st_mode)
+    except OSError:
+        return False
 
 
 def read_paths(paths: list[str], *, progress: Callable[[str], None] | None = None) -> Case:
@@ -233,7 +243,7 @@ def _files(given: str, fragments: list[Fragment], inputs: list[Input]) -> Iterat
             if _is_tree(path):
                 fragments.append(_tree(path, inputs))
                 return
-            files = list(_walk(path))
+            files = list(_walk(given))
             if not files:
                 raise UnusableInput(
                     f"{given}: a folder without files; expected captures such as the output of nvidia-smi -q, lspci -vvv, dmesg"
@@ -243,7 +253,7 @@ def _files(given: str, fragments: list[Fragment], inputs: list[Input]) -> Iterat
         elif path.exists() and not path.is_file():
             raise UnusableInput(f"{given}: neither a plain file nor a folder")
         else:
-            yield from _file(path, given, "", fragments, inputs)
+            yield from _file(given, given, "", fragments, inputs)
     except FileNotFoundError:
         raise UnusableInput(f"{given}: no such file or folder") from None
     except OSError as error:
@@ -272,7 +282,7 @@ def _read(file: _File, fragments: list[Fragment], inputs: list[Input]) -> None:
     found, summary = read_text(file.name, text, year=file.year)
     for fragment in found:
         fragment.group = file.group
-        if fragment.source.tool == "kilter snapshot" and file.path and len(fragments) >= MAX_KEPT:
+        if fragment.source.tool == "kilter snapshot" and fragment.snapshot.schema and file.path and len(fragments) >= MAX_KEPT:
             fragment.stored = store(fragment.snapshot, file.path)
             fragment.snapshot = _NOTHING
     if file.truncated:

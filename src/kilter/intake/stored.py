@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, overload
 
+import msgspec
+
 from kilter.facts.case import Snapshot
 from kilter.facts.event import Clock, Event
 from kilter.intake.documents import decode_snapshot
+from kilter.intake.errors import UnusableInput
 
 
 class Stored(NamedTuple):
@@ -23,10 +26,15 @@ class Stored(NamedTuple):
         """The snapshot itself.
 
         Raises:
-            OSError, msgspec.DecodeError: the file is gone, or no longer what it was.
+            UnusableInput: the file is gone, or no longer what it was.
         """
-        with open(self.path, "rb") as stream:
-            snapshot = decode_snapshot(stream.read())
+        try:
+            with open(self.path, "rb") as stream:
+                snapshot = decode_snapshot(stream.read())
+        except (OSError, msgspec.DecodeError) as error:
+            raise UnusableInput(
+                f"{self.path}: was a snapshot when it was read first, and is none now ({error}); start again"
+            ) from None
         snapshot.events = []  # they are the case's
         return settle(snapshot, self.node)
 

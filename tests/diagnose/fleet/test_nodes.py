@@ -120,7 +120,7 @@ def fleet(count: int, *odd: Snapshot) -> list[Snapshot]:
 def judged(case: Case, rule: str) -> tuple[list[Finding], Check]:
     assert kilter.diagnose.rules.fleet
     run = Run(case, [RULES[rule]])
-    return run.findings, run.checks[rule]
+    return run.findings, run.checks[0]
 
 
 def drifted(*snapshots: Snapshot) -> dict[str, list[str]]:

@@ -135,16 +135,19 @@ def _fields(entity: Entity, rows: Iterable[tuple[str, str, str]]) -> Iterator[Co
 
 def _same(area: str, name: str, entities: Iterable[Entity], field: str) -> Iterator[ConfigFact]:
     """One value a node over its devices. A device without the value makes the sum incomparable: then there is none."""
-    pairs = [(getattr(one, field), one) for one in entities]
-    known = [(value, one) for value, one in pairs if value is not None]
-    if not known or len(known) < len(pairs):
+    devices = list(entities)
+    values = [getattr(one, field) for one in devices]
+    if not values or None in values:
         return
-    usual = Counter(text(value) for value, _ in known).most_common(1)[0][0]
+    if values.count(values[0]) == len(values):
+        yield ConfigFact(area, name, text(values[0]), devices[0].ref(field))
+        return
+    texts = [text(value) for value in values]
+    usual = Counter(texts).most_common(1)[0][0]
     # The line of an odd device, if there is one: that is what a reader looks for.
-    ref = next((one.ref(field) for value, one in known if text(value) != usual), known[0][1].ref(field))
-    kinds = {text(value) for value, _ in known}
+    odd = next((one for one, value in zip(devices, texts, strict=True) if value != usual), devices[0])
     # A lost device shows in the number of devices, not once more in each of its settings.
-    yield ConfigFact(area, name, kinds.pop() if len(kinds) == 1 else summed(value for value, _ in known), ref)
+    yield ConfigFact(area, name, texts[0] if len(set(texts)) == 1 else summed(values), odd.ref(field))
 
 
 def _host(s: Snapshot) -> Iterator[ConfigFact]:
