@@ -526,7 +526,14 @@ def _join(findings: list[Finding]) -> list[Finding]:
 
 
 #: Signs of one loss: the first that is present on a device explains the others on it.
-_SAME_LOSS = ("gpu.xid.79", "gpu.lost", "pcie.device_config_space_ff", "gpu.count_mismatch", "gpu.init_failed")
+_SAME_LOSS = (
+    "gpu.xid.79",
+    "gpu.lost",
+    "pcie.device_config_space_ff",
+    "gpu.count_mismatch",
+    "gpu.init_failed",
+    "pcie.device_inaccessible",
+)
 
 
 def _relate(findings: list[Finding]) -> None:

@@ -71,6 +71,7 @@ ROOTS: dict[str, tuple[str, int]] = {
     "hung_task": ("host hang", 4),
     "nvme.timeout": ("storage", 6),
     "disk.io_error": ("storage", 6),
+    "filesystem.error": ("storage", 5),
     "filesystem.read_only": ("storage", 7),
     "segfault": ("process crash", 3),
     "torch.rank_failed": ("process crash", 3),

@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kilter.diagnose.engine import Context, rule
+from kilter.diagnose.rules.nccl import COMPLETION
 from kilter.facts.case import Snapshot
-from kilter.facts.finding import Cause, Evidence, Finding
+from kilter.facts.event import Event
+from kilter.facts.finding import Cause, Evidence, Finding, Subject
 from kilter.facts.measure import Sample
 
 _DOC = "NVIDIA/nccl-tests doc/PERFORMANCE.md"
@@ -76,25 +78,117 @@ def data_errors(snapshot: Snapshot, ctx: Context) -> Finding | None:
 
 @rule(
     "bench.failed",
-    "Benchmarks of collectives ran to their end",
+    "Benchmarks ran to their end",
     scope="case",
     family="bench",
     sop="SOP-NCCL",
     hint="all_reduce_perf -c 1",
-    sources=("NVIDIA/nccl-tests src/common.h", "NVIDIA/nccl-tests#322"),
+    sources=("NVIDIA/nccl-tests src/common.h", "NVIDIA/nccl-tests#322", "linux-rdma/perftest src/perftest_resources.c"),
     action="Read the NCCL WARN lines of the named hosts (NCCL_DEBUG=INFO); rows before the failure are valid as far as they go.",
 )
-def failed(case: object, ctx: Context) -> Finding | None:
-    """A run of nccl-tests ended with a failure. The hosts that print it are those that noticed."""
+def failed(case: object, ctx: Context) -> Iterator[Finding]:
+    """A run of nccl-tests or perftest ended with a failure. The hosts that print it are those that noticed. A server that nobody started is
+    information: nothing was measured."""
     events = [e for e in ctx.case.events if e.kind == "job.test_failed"]
-    if not events:
-        if not any("nccl-tests" in profile.measures for profile in ctx.profiles):
-            raise ctx.missing("nccl-tests output")
-        return None
-    hosts = sorted({e.node for e in events if e.node})
-    return ctx.finding(
-        "error", f"nccl-tests failed: {events[0].text}" + (f" (seen by {', '.join(hosts[:8])})" if hosts else ""), evidence=events
-    )
+    if not events and not any({"nccl-tests", "perftest"} & set(profile.measures) for profile in ctx.profiles):
+        raise ctx.missing("output of nccl-tests or perftest")
+    nccl = [e for e in events if e.fields.get("tool") != "perftest"]
+    if nccl:
+        hosts = sorted({e.node for e in nccl if e.node})
+        yield ctx.finding(
+            "error", f"nccl-tests failed: {nccl[0].text}" + (f" (seen by {', '.join(hosts[:8])})" if hosts else ""), evidence=nccl
+        )
+    runs: dict[tuple[str, str], list[Event]] = {}
+    for event in events:
+        if event.fields.get("tool") == "perftest":
+            runs.setdefault((event.source, event.fields["what"]), []).append(event)
+    for (source, kind), found in runs.items():
+        severity, what, causes, action = _PERFTEST[kind]
+        fields = found[0].fields
+        if kind == "completion" and (known := COMPLETION.get(fields.get("status", ""))):
+            what = f"{what} {fields['status']}: {known[0]}"
+        if kind == "queue_pair" and "gid_index" in fields:
+            what += f" with GID index {fields['gid_index']}"
+        test = f"{fields.get('test', '').replace('_', ' ')} {fields.get('device', '')}".strip()
+        yield ctx.finding(
+            severity,
+            f"perftest{f' ({test})' if test else ''} failed: {what}",
+            subject=Subject("job", source),
+            evidence=found,
+            causes=causes,
+            action=action,
+            sop="SOP-IB",
+        )
+
+
+#: What failed -> severity, in words, causes, action.
+_PERFTEST: dict[str, tuple[str, str, list[Cause], str]] = {
+    "connect": (
+        "info",
+        "no server answered, nothing was measured",
+        [
+            Cause("the server side is not running, or listens on another port (-p)", "likely"),
+            Cause("a firewall between them", "possible"),
+        ],
+        "Start the server side first, then run again.",
+    ),
+    "device": (
+        "error",
+        "the named RDMA device is not there",
+        [
+            Cause("another name on this host", "likely", "ibv_devices"),
+            Cause("driver not loaded, or /dev/infiniband not in the container", "possible"),
+        ],
+        "Compare -d with ibv_devices on this host.",
+    ),
+    "port": (
+        "error",
+        "the port is not active",
+        [Cause("link down: cable, switch port or subnet manager", "likely", "ibstat, ip link")],
+        "Bring the port up first.",
+    ),
+    "queue_pair": (
+        "error",
+        "the queue pair cannot be connected",
+        [
+            Cause(
+                "a GID index that does not exist or cannot be routed (-x)",
+                "likely",
+                "show_gids: the RoCE v2 entry of the IPv4 address",
+            ),
+            Cause("MTU larger than the path's (-m)", "possible", "ibv_devinfo: active_mtu on both ends"),
+            Cause("no route or neighbour entry to the peer", "possible", "ip route get <peer>; ip neigh"),
+        ],
+        "Run again with the index of the RoCE v2 IPv4 GID on both sides.",
+    ),
+    "memory": (
+        "error",
+        "memory cannot be registered",
+        [
+            Cause("locked-memory limit too low", "likely", "ulimit -l in the same shell"),
+            Cause("GPU memory without nvidia-peermem or DMA-BUF (--use_cuda)", "possible", "works without --use_cuda"),
+        ],
+        "Set memlock to unlimited for this user or container and run again.",
+    ),
+    "completion": (
+        "error",
+        "work completed with status",
+        [Cause("link, peer or GID", "likely", "port counters of both ends before and after")],
+        "Repeat against another peer: that tells this end from the other.",
+    ),
+    "below_limit": (
+        "error",
+        "the result is below the limit that was given",
+        [],
+        "Compare the ends: PCIe link, NUMA node, MTU, counters.",
+    ),
+    "broke": (
+        "error",
+        "the run broke while it was measured",
+        [Cause("the other side ended or lost its link first", "likely", "the output of the other side")],
+        "Read the other side's output.",
+    ),
+}
 
 
 @rule(

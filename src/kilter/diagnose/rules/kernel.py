@@ -7,10 +7,14 @@ from collections.abc import Iterator
 
 from kilter.diagnose.engine import Context, NodeEvents, rule
 from kilter.facts.event import Event
-from kilter.facts.finding import Cause, Finding, Subject
+from kilter.facts.finding import Cause, Evidence, Finding, Subject
 from kilter.knowledge import aer
 
 _DMESG = "dmesg -T, or journalctl -k -o short-iso"
+#: Corrected host errors of one log: more than this is no stray cosmic ray.
+MANY_CORRECTED = 100
+#: What follows a slot that was switched off by hand within this time was asked for, s.
+ASKED_S = 30.0
 
 
 def _count(events: list[Event]) -> int:
@@ -203,11 +207,13 @@ def aer_log(log: NodeEvents, ctx: Context) -> Iterator[Finding]:
     action="Look for what sat in the slot; power, cable and riser of that slot.",
 )
 def hotplug(log: NodeEvents, ctx: Context) -> Finding | None:
-    """pciehp saw a link go down or a card vanish without anybody asking for it."""
+    """pciehp saw a link go down or a card vanish without anybody asking for it (attention button, slot power)."""
+    asked = [e for e in log.of("pcie.hotplug") if e.fields.get("what") == "Powering off due to button press"]
     events = [
         e
         for e in log.of("pcie.hotplug")
-        if e.fields.get("what") in ("Link Down", "Card not present", "Failed to check link status")
+        if e.fields.get("what") in ("Link Down", "Card not present", "Failed to check link status", "Surprise Removal")
+        and not any(a.fields.get("slot") == e.fields.get("slot") and 0 <= (e.time or 0) - (a.time or 0) <= ASKED_S for a in asked)
     ]
     return (
         ctx.finding(
@@ -218,6 +224,39 @@ def hotplug(log: NodeEvents, ctx: Context) -> Finding | None:
         if events
         else None
     )
+
+
+@rule(
+    "pcie.device_inaccessible",
+    "PCI functions answer",
+    scope="log",
+    family="pcie",
+    sop="SOP-BUS",
+    hint=_DMESG,
+    sources=("Linux drivers/pci/pci.c: pci_power_up, pci_dev_wait",),
+    action="Look at the port above it (lspci -vvv: LnkSta, SltSta), then at slot power, riser and seat; a cold boot tells a hung device from a dead one.",
+)
+def inaccessible(log: NodeEvents, ctx: Context) -> Iterator[Finding]:
+    """The kernel could not bring a function to D0 or waited in vain for it after a reset: its configuration space does not answer."""
+    by_device: dict[str, list[Event]] = defaultdict(list)
+    for event in log.of("pcie.inaccessible"):
+        by_device[event.device].append(event)
+    for device, events in by_device.items():
+        driver = events[0].fields.get("driver", "")
+        yield ctx.finding(
+            "error",
+            f"PCI function does not answer{f' (driver {driver})' if driver else ''}{_times(events)}",
+            subject=Subject("pci", device, log.node),
+            evidence=events,
+            causes=[
+                Cause(
+                    "the device fell off the bus or never trained",
+                    "likely",
+                    "lspci shows revision ff, or nothing at this address",
+                ),
+                Cause("its slot or port is powered off", "possible", "SltSta and LnkSta of the port above"),
+            ],
+        )
 
 
 @rule(
@@ -317,22 +356,106 @@ def stuck(log: NodeEvents, ctx: Context) -> Iterator[Finding]:
     """Hung tasks, soft and hard lockups, RCU stalls. With XID 119/120 near them the GPU driver is what they wait for."""
     hung = log.of("hung_task")
     if hung:
-        names = ", ".join(dict.fromkeys(e.fields.get("name", "?") for e in hung))
-        gsp = [e for e in log.of("xid") if e.code in (119, 120)]
-        causes = (
-            [Cause("the GPU driver waits for GSP firmware (XID 119/120)", "likely")]
-            if gsp
-            else [Cause("storage or network file system"), Cause("driver")]
-        )
-        yield ctx.finding(
-            "warning", f"tasks blocked in the kernel: {names}{_times(hung)}", id="host.hung_task", evidence=hung, causes=causes
-        )
+        yield _blocked(hung, log, ctx)
     locked = log.of("lockup", "rcu_stall")
     if locked:
         yield ctx.finding("error", f"CPU lockup or RCU stall{_times(locked)}", id="host.lockup", evidence=locked)
     dead = log.of("kernel.panic", "kernel.oops")
     if dead:
         yield ctx.finding("critical", "kernel panic or oops", id="host.kernel_crash", evidence=dead)
+
+
+#: What a call trace waits in: modules, beginnings of functions -> cause, what tells.
+_WAITS_FOR: tuple[tuple[tuple[str, ...], tuple[str, ...], str, str], ...] = (
+    (("nvidia", "nvidia_uvm", "nvidia_modeset"), ("nv_", "nvidia_", "uvm_", "os_acquire"), "the GPU driver", "XIDs and NVRM lines before it"),
+    (("lustre", "ptlrpc", "obdclass", "osc", "lov", "mdc", "lmv", "ldlm", "lnet", "ksocklnd", "ko2iblnd"), ("ll_", "cl_sync_io", "ptlrpc_", "ldlm_"), "a Lustre server", "lctl get_param *.*.state; LustreError lines"),
+    (("nfs", "nfsv3", "nfsv4", "sunrpc", "lockd"), ("nfs_", "nfs4_", "rpc_", "nfs3_"), "an NFS server", "nfsstat -m; 'nfs: server ... not responding'"),
+    (("mmfs26", "mmfslinux", "tracedev"), ("mmfs", "cxiWait"), "GPFS", "mmdiag --waiters"),
+    (("ceph", "libceph"), ("ceph_",), "Ceph", "ceph -s"),
+    (("beegfs",), ("FhgfsOps", "beegfs"), "BeeGFS", "beegfs-ctl --listnodes"),
+    (("wekafsio", "wekafsgw"), ("weka",), "WekaFS", "weka status"),
+    (("fuse",), ("fuse_", "request_wait_answer"), "a FUSE file system", "the daemon behind the mount"),
+    (("mlx5_core", "mlx5_ib", "ib_core", "ib_uverbs", "rdma_cm"), ("mlx5_", "ib_", "rdma_", "uverbs_"), "the RDMA stack", "mlx5 lines of the kernel log"),
+    ((), ("percpu_rwsem_wait", "sb_start_write", "freeze_super"), "a frozen file system (snapshot or fsfreeze)", "findmnt; who froze it"),
+    (("xfs", "ext4", "jbd2", "dm_mod", "nvme", "nvme_core", "raid1", "md_mod"), ("xfs_", "ext4_", "jbd2_", "blk_", "nvme_", "submit_bio", "wait_on_page", "folio_wait"), "a local disk", "nvme, I/O error and EXT4/XFS lines; smartctl"),
+    ((), ("shrink_", "try_to_free", "__alloc_pages_slowpath", "mem_cgroup_oom"), "free memory (reclaim)", "free, numastat, memory cgroup limits"),
+)  # fmt: skip
+
+
+def _waits_for(event: Event) -> tuple[str, str] | None:
+    """(what a blocked task waits for, what tells), from the innermost frame of its call trace that says."""
+    modules = set(event.fields.get("modules", "").split())
+    for function in event.fields.get("stack", "").split():
+        for _, beginnings, cause, decider in _WAITS_FOR:
+            if function.startswith(beginnings):
+                return cause, decider
+    return next(((cause, decider) for names, _, cause, decider in _WAITS_FOR if modules & set(names)), None)
+
+
+def _blocked(hung: list[Event], log: NodeEvents, ctx: Context) -> Finding:
+    longest: dict[str, int] = {}
+    for event in hung:
+        name = event.fields.get("name", "?")
+        longest[name] = max(longest.get(name, 0), int(event.fields.get("seconds", "0")[:6]))
+    causes = []
+    if any(e.code in (119, 120) for e in log.of("xid")):
+        causes.append(Cause("the GPU driver waits for GSP firmware (XID 119/120)", "likely"))
+    waits = dict.fromkeys(found for event in hung if (found := _waits_for(event)))
+    causes += [Cause(f"waits for {cause}", "likely", decider) for cause, decider in waits]
+    servers = sorted({e.fields.get("server", "") for e in log.of("nfs.server")})
+    if servers:
+        causes.insert(0, Cause(f"NFS server {', '.join(servers[:4])} does not answer", "likely"))
+    if not causes:
+        causes = [
+            Cause("storage or network file system", "possible", "the call trace below the line"),
+            Cause("a driver", "possible"),
+        ]
+    what = ", ".join(f"{name} (over {seconds} s)" for name, seconds in list(longest.items())[:6])
+    more = f" and {len(longest) - 6} more" if len(longest) > 6 else ""
+    stacks = [
+        Evidence(f"call trace of {e.fields.get('name', '?')}: {' < '.join(e.fields['stack'].split()[:6])}", e.where)
+        for e in hung
+        if "stack" in e.fields
+    ]
+    return ctx.finding(
+        "warning",
+        f"tasks blocked in the kernel: {what}{more}",
+        id="host.hung_task",
+        evidence=[*hung, *stacks[:2], *log.of("nfs.server")[:2]],
+        causes=causes,
+        missing=[] if stacks else ["the call trace of the task"],
+    )
+
+
+def _parts(units: list[str]) -> list[Cause]:
+    """Which part a machine check points to."""
+    dimm = Cause(
+        "DIMM or its channel", "likely" if units == ["memory controller"] else "possible", "ras-mc-ctl --errors; BMC log"
+    )
+    cpu = Cause(
+        "CPU",
+        "likely" if units and "memory controller" not in units else "possible",
+        "the same bank again after a swap of sockets",
+    )
+    return [cpu] if units and "memory controller" not in units else [dimm, cpu]
+
+
+def _machine_checks(log: NodeEvents, ctx: Context) -> Iterator[Finding]:
+    """Uncorrected ones are errors; corrected ones are information until they are many; those whose status is not shown are warnings."""
+    checks = [e for e in log.of("machine_check") if e.fields.get("severity", "") not in ("corrected", "recoverable", "info")]
+    for kind, severity in (("uncorrected", "error"), ("", "warning"), ("corrected", "info")):
+        events = [e for e in checks if e.severity == kind]
+        if not events:
+            continue
+        units = sorted({e.fields["unit"] for e in events if "unit" in e.fields})
+        many = sum(e.count for e in events)
+        yield ctx.finding(
+            "warning" if kind == "corrected" and many >= MANY_CORRECTED else severity,
+            f"{kind or 'a'} machine check{' of the ' + ', '.join(units) if units else ''} logged{_times(events)}",
+            id="host.machine_check",
+            evidence=events,
+            causes=_parts(units),
+        )
 
 
 @rule(
@@ -361,15 +484,13 @@ def hardware(log: NodeEvents, ctx: Context) -> Iterator[Finding]:
     if corrected:
         many = sum(int(e.fields.get("count", "1")) * e.count for e in corrected)
         yield ctx.finding(
-            "warning" if many >= 100 else "info",
+            "warning" if many >= MANY_CORRECTED else "info",
             f"{many} corrected host memory error(s)",
             id="host.memory_corrected",
             evidence=corrected,
         )
-    checks = [e for e in log.of("machine_check") if e.fields.get("severity", "") not in ("corrected", "recoverable", "info")]
-    if checks:
-        yield ctx.finding("warning", f"machine check logged{_times(checks)}", id="host.machine_check", evidence=checks)
-    disks = log.of("filesystem.read_only", "nvme.timeout", "disk.io_error")
+    yield from _machine_checks(log, ctx)
+    disks = log.of("filesystem.read_only", "filesystem.error", "nvme.timeout", "disk.io_error")
     if disks:
         yield ctx.finding(
             "error",

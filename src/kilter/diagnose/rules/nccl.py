@@ -233,7 +233,8 @@ def versions(job: NcclJob, ctx: Context) -> Finding | None:
     )
 
 
-_COMPLETION = {
+#: ibv_wc_status -> in words, causes, source
+COMPLETION = {
     "4": ("local protection error", [Cause("GPUDirect RDMA blocked: ACS between GPU and NIC", "likely", "works with NCCL_NET_GDR_LEVEL=0")], "NVIDIA/nccl#928"),
     "5": ("work request flushed: an earlier error on this connection", [Cause("consequence of the first error", "likely")], ""),
     "10": ("remote access error", [Cause("peer restarted or unregistered its memory", "likely", "the peer's log")], ""),
@@ -259,7 +260,7 @@ def completion(job: NcclJob, ctx: Context) -> Iterator[Finding]:
     for event in _events(job, ctx, "nccl.ib.completion"):
         by_code.setdefault(str(event.code), []).append(event)
     for code, events in by_code.items():
-        text, causes, source = _COMPLETION.get(code, (f"status {code}", [], ""))
+        text, causes, source = COMPLETION.get(code, (f"status {code}", [], ""))
         severity = "warning" if code == "5" else "error"
         yield ctx.finding(
             severity,

@@ -256,7 +256,7 @@ CAPTURES: list[Capture] = [
     ),
     Capture(
         "perftest",
-        r"[ \t]{0,40}(?:RDMA_|)(?:Write|Read|Send|Atomic|Raw Ethernet)[\w ]{0,20} (?:BW|Latency)[\w ()-]{0,20} Test[ \t]*$|\*+ *\n\* Waiting for client to connect|[ \t]{0,8}#bytes[ \t]+#iterations|\{\s*\"test_info\"\s*:",
+        r"(?:-{60,120}[ \t]*\n)?[ \t]{0,40}(?:RDMA_|)(?:Write|Read|Send|Atomic|Raw Ethernet)[\w ]{0,20} (?:BW|Latency)[\w ()-]{0,20} Test[ \t]*$|\*+ *\n\* Waiting for client to connect|[ \t]{0,8}#bytes[ \t]+#iterations|IB device \S{1,64} not found[ \t]*$| ?Unable to Connect the HCA's through the link|Failed to modify QP (?:\d{1,9} )?to RT[RS][ \t]*$|Couldn't connect to \S{1,255}:\d{1,5}[ \t]*\n ?Unable to open file descriptor for socket|Couldn't allocate MR[ \t]*$| ?Completion with error at (?:client|server)[ \t]*$|\{\s*\"test_info\"\s*:",
         "ib_write_bw",
         repeats=True,
     ),

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from kilter.facts.event import Event
 from kilter.facts.measure import Sample
 from kilter.intake.captures.bounded import lines
 from kilter.intake.captures.nccl_tests import finite
@@ -35,6 +36,23 @@ _ADDRESS = re.compile(
     r"|Max inline data|Max Inline|rdma_cm QPs|Data ex\. method|Use \w+ memory|WARNING:|Force Link)"
 )
 _RULE = re.compile(r"\s*(?:-{20,}|\*{3,}|\* Waiting for client)")
+#: What the tool says when a run cannot go on -> what failed. Texts of src/perftest_resources.c, perftest_communication.c, perftest_parameters.c.
+_FAILURES = (
+    (re.compile(r"Couldn't connect to \S{1,255}:\d{1,5}"), "connect"),
+    (re.compile(r"IB device (?P<device>\S{1,64}) not found|Unable to find the Infiniband/RoCE device"), "device"),
+    (re.compile(r"Port number \d{1,3} state is (?!Active)\w{1,20}"), "port"),
+    (re.compile(r"Failed to modify QP (?:\d{1,9} )?to (?:RTR|RTS)|Unable to Connect the HCA's through the link"), "queue_pair"),
+    (re.compile(r"Couldn't allocate MR"), "memory"),
+    (re.compile(r"Failed status(?:-[\w -]{1,60}\()? ?(?P<status>\d{1,3})\)?: wr_id"), "completion"),
+    (re.compile(r"Error: (?:BW result is below bw limit|Msg rate  ?is below msg_rate limit)"), "below_limit"),
+)
+#: What follows from a failure that was told already.
+_FOLLOWS = re.compile(
+    r"(?:ethernet|rdma)_(?:read|write)_keys: |.{0,80}\b(?:Couldn't read remote address|Failed to (?:exchange data|create MR|close connection)|"
+    r"Failed to (?:sync|complete run_iter|deallocate|destroy)|failed to create mr|Unable to (?:read|write) (?:from|to) socket|"
+    r"Unable to open file descriptor|Unable to init the socket|Unable to set up|Couldn't (?:create IB resources|get context|set the link layer)|"
+    r"Completion with error at (?:client|server)|[sr]cnt=\d|Error occurred while running)"
+)
 _METRICS = {
     "BW peak": "bandwidth_peak",
     "BW average": "bandwidth",
@@ -67,7 +85,7 @@ _CONDITIONS = {
 
 
 def parse(block: Block, fragment: Fragment) -> None:
-    """Samples bandwidth and bandwidth_peak (GB/s or Gbit/s), message_rate (Mpps), latency* (us) by message size."""
+    """Samples bandwidth and bandwidth_peak (GB/s or Gbit/s), message_rate (Mpps), latency* (us) by message size; what failed as events."""
     if block.lines and block.lines[0].lstrip().startswith("{"):
         _json(block, fragment)
         return
@@ -75,9 +93,20 @@ def parse(block: Block, fragment: Fragment) -> None:
     columns: list[tuple[str, str]] = []
     seen: set[tuple[str, ...]] = set()
     twice = 0
+    failures: dict[str, Event] = {}
     for number, line in lines(block, fragment):
         text = line.strip()
         if not text or _RULE.match(line) or _ADDRESS.match(line):
+            continue
+        if failure := _failure(text):
+            kind, device, status = failure
+            event = Event(
+                kind="job.test_failed", text=text, source=fragment.source.name, line=number, fields={"tool": TOOL, "what": kind}
+            )
+            event.fields |= {name: value for name, value in (("device", device), ("status", status)) if value}
+            failures.setdefault(kind, event)
+            continue
+        if _FOLLOWS.match(text):
             continue
         if text.startswith("#bytes"):
             columns = [(name.replace(" %", "%"), unit) for name, unit in _COLUMN.findall(text)]
@@ -86,6 +115,19 @@ def parse(block: Block, fragment: Fragment) -> None:
         elif fields := _FIELD.findall(line):
             conditions.update({_CONDITIONS[name]: value.removesuffix("[B]") for name, value in fields if name in _CONDITIONS})
         elif text[0].isdigit() and columns and len(tokens := text.split()) >= 3 and tokens[0].isdigit() and tokens[1].isdigit():
+            if _FOLLOWS.search(text):  # the row was printed while the run broke
+                fragment.note(f"line {number}: the run broke in this row, which is not read")
+                failures.setdefault(
+                    "broke",
+                    Event(
+                        kind="job.test_failed",
+                        text=text,
+                        source=fragment.source.name,
+                        line=number,
+                        fields={"tool": TOOL, "what": "broke"},
+                    ),
+                )
+                continue
             key = (conditions.get("test", ""), conditions.get("device", ""), *tokens)
             if key in seen:
                 twice += 1
@@ -98,8 +140,22 @@ def parse(block: Block, fragment: Fragment) -> None:
             fragment.unparsed(number, line)
     if twice:
         fragment.note(f"{twice} result rows appear twice (client and server in one stream); counted once")
-    if not seen:
+    for event in failures.values():
+        event.fields |= {
+            name: conditions[name] for name in ("test", "device", "gid_index", "mtu", "link_layer") if name in conditions
+        }
+    fragment.events += failures.values()
+    if not seen and not failures:
         fragment.note("perftest output without a result row: the run failed or was cut short")
+
+
+def _failure(text: str) -> tuple[str, str, str] | None:
+    """(what failed, device, completion status) of a line."""
+    for pattern, kind in _FAILURES:
+        if found := pattern.match(text):
+            groups = found.groupdict()
+            return kind, groups.get("device") or "", groups.get("status") or ""
+    return None
 
 
 def _row(

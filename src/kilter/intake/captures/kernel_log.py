@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from kilter.facts.event import Clock, Event
 from kilter.facts.pci import pci_address
 from kilter.intake.captures.log_time import Stamp, read_stamp
+from kilter.knowledge.machine_check import decode
 
 #: A line without any of these words holds no event. Plain literals: finding them is what a large log costs.
 MARKS = (
@@ -21,6 +22,7 @@ MARKS = (
     *("Bus Error: ", "AER: ", ":    [", "pciehp", "DMAR: ", "AMD-Vi: "),
     *("ut of memory", "blocked for more than", "soft lockup", "LOCKUP", "detected stall", "segfault at"),
     *("Hardware Error", "mce: ", "EDAC ", "Remounting filesystem", "I/O error", "I/O timeout", "controller is down"),
+    *("-fs error", "XFS (", "not responding", "device inaccessible", "; giving up", "+0x"),
     *("Kernel panic", "BUG: ", "Oops: ", "general protection"),
     *("Hardware name: ", "DMI: ", "Linux version ", "ommand line: "),
 )
@@ -64,9 +66,20 @@ _AER_ROOT = re.compile(
 _PCIEHP = re.compile(
     r"pciehp(?: "
     + _PCI
-    + r")?.*?: ?(?:Slot\((?P<slot>[^)]*)\): )?(?P<what>Link Down|Card not present|Link Up|Card present|No device found|Failed to check link status)"
+    + r")?.*?: ?(?:Slot\((?P<slot>[^)]*)\): )?(?P<what>Link Down|Card not present|Link Up|Card present|No device found|Failed to check link status|Powering off due to button press|Surprise Removal)"
 )
 _OFF_BUS_START = re.compile(r"\s*NVRM: The NVIDIA GPU ([0-9a-f:.]+)\s*(?:\(PCI ID.*)?$")
+#: A line of a call trace. "? " marks an address that only lay on the stack.
+_FRAME = re.compile(
+    r"\s{0,8}(?:\[<[0-9a-f]{8,16}>\] )?(?P<guess>\? )?(?P<function>[A-Za-z_][\w.]{0,99})\+0x[0-9a-f]{1,8}/0x[0-9a-f]{1,8}(?: \[(?P<module>[\w-]{1,40})\])?"
+)
+#: Frames that say that a task waits, and not for what.
+_WAITS = re.compile(
+    r"(?:__|io_)?schedule\w*$|(?:ret_from_fork|kthread|entry_SYSCALL\w*|do_syscall\w*|__x64_sys_\w+|asm_\w+|syscall_\w+)$"
+)
+MAX_FRAMES = 12
+#: Lines between the message and the last line of its call trace.
+MAX_TRACE = 40
 _MLX5 = re.compile(r"mlx5_core " + _PCI + r"(?: (?P<netdev>[\w.@-]+))?: (?P<rest>.*)")
 
 Fields = dict[str, str]
@@ -183,6 +196,19 @@ def _simple(kind: str, *names: str) -> Callable[[re.Match[str]], Event]:
     return make
 
 
+def _machine_check(match: re.Match[str]) -> Event:
+    fields = _clean(match, "cpu", "bank")
+    severity = ""
+    if match.group("status"):
+        status = decode(int(match.group("status"), 16))
+        severity = "uncorrected" if status.is_uncorrected else "corrected"
+        if status.unit:
+            fields["unit"] = status.unit
+        if status.is_context_corrupt:
+            fields["context"] = "corrupt"
+    return Event(kind="machine_check", severity=severity, fields=fields, text=match.group(0).strip())
+
+
 Maker = Callable[["re.Match[str]"], "Event | None"]
 
 #: Tried in order; the first match makes the event. The literal is what the pattern cannot match without: looking for it is cheap.
@@ -212,20 +238,27 @@ RULES: tuple[tuple[str, re.Pattern[str], Maker], ...] = (
     ("LOCKUP", re.compile(r"(?:Watchdog detected hard LOCKUP|NMI watchdog: .*LOCKUP) on cpu (?P<cpu>\d+).*"), _simple("lockup", "cpu")),
     ("detected stall", re.compile(r"rcu: INFO: \w+ (?:self-)?detected stalls?.*"), _simple("rcu_stall")),
     ("EDAC", re.compile(r"EDAC (?P<device>[\w#]+): (?P<count>\d+) (?P<severity>CE|UE) .*"), _simple("edac", "severity", "count")),
-    ("[Hardware Error]", re.compile(r"\[Hardware Error\]:.*(?:event severity: (?P<severity>\w+)|Machine Check.*)"), _simple("machine_check", "severity")),
-    ("Machine Check", re.compile(r"(?:mce: )?\[Hardware Error\]: (?:CPU (?P<cpu>\d+): )?Machine Check.*"), _simple("machine_check", "cpu")),
+    ("Machine Check", re.compile(r"(?:mce: )?\[Hardware Error\]: (?:CPU (?P<cpu>\d{1,5}): )?Machine Check(?:(?: Exception)?: *[0-9a-f]{1,16} Bank (?P<bank>\d{1,3}): (?P<status>[0-9a-f]{16})\b)?.*"), _machine_check),
+    ("[Hardware Error]", re.compile(r"\[Hardware Error\]:.*event severity: (?P<severity>\w+).*"), _simple("machine_check", "severity")),
     ("segfault at", re.compile(r"(?P<name>[^\s\[]+)\[(?P<pid>\d+)\]: segfault at .* error \d+(?: in (?P<library>[^\[\s]+).*)?"), _simple("segfault", "name", "pid", "library")),
     ("DMAR", re.compile(r"DMAR: (?:DRHD: handling fault status.*|\[[^\]]*\] Request device \[(?:" + r"(?P<device>[0-9a-f:.]+)" + r")\].*)"), _simple("iommu.fault")),
     ("AMD-Vi", re.compile(r"AMD-Vi: Event logged \[(?P<what>\w+) (?:device=(?P<device>[0-9a-f:.]+))?.*"), _simple("iommu.fault", "what")),
     ("Remounting", re.compile(r".*Remounting filesystem read-only.*"), _simple("filesystem.read_only")),
+    ("error on dev", re.compile(r"Buffer I/O error on dev(?:ice)? (?P<device>[\w-]{1,40}),.*"), _simple("disk.io_error")),
+    ("I/O error", re.compile(r"JBD2: I/O error when updating journal superblock for (?P<device>[\w-]{1,40})-\d+.*"), _simple("disk.io_error")),
+    ("-fs error", re.compile(r"EXT4-fs error \(device (?P<device>[^) ]{1,40})\).*"), _simple("filesystem.error")),
+    ("XFS (", re.compile(r"XFS \((?P<device>[^) ]{1,40})\): (?:.*metadata I/O error|.*[Cc]orruption|.*log I/O error|Filesystem has been shut down|.*Shutting down filesystem).*"), _simple("filesystem.error")),
+    ("not responding", re.compile(r"nfs: server (?P<server>\S{1,255}) not responding, (?:still trying|timed out).*"), _simple("nfs.server", "server")),
     ("nvme", re.compile(r"nvme (?P<device>nvme\d+): (?:I/O .*timeout|controller is down).*"), _simple("nvme.timeout")),
     ("error, dev", re.compile(r"(?:blk_update_request: )?(?:critical medium|I/O) error, dev (?P<device>\w+).*"), _simple("disk.io_error")),
+    ("inaccessible", re.compile(r"(?P<driver>[\w-]{1,40}) " + _PCI + r": Unable to change power state from \S{1,10} to \S{1,10}, device inaccessible.*"), _simple("pcie.inaccessible", "driver")),
+    ("giving up", re.compile(r"(?P<driver>[\w-]{1,40}) " + _PCI + r": not ready \d{1,9} ?ms after (?P<after>[\w ()]{1,40}); giving up.*"), _simple("pcie.inaccessible", "driver", "after")),
     ("Kernel panic", re.compile(r"Kernel panic - not syncing.*"), _simple("kernel.panic")),
     ("", re.compile(r"(?:\bBUG: (?!soft)|\bOops: |general protection fault).*"), _simple("kernel.oops")),
 )  # fmt: skip
 
 #: Texts that applications print too: they count only behind a kernel log's time.
-_ONLY_STAMPED = {"kernel.oops", "kernel.panic", "disk.io_error", "filesystem.read_only"}
+_ONLY_STAMPED = {"kernel.oops", "kernel.panic", "disk.io_error", "filesystem.read_only", "filesystem.error", "nfs.server"}
 #: Lines of the drivers that matter, with words of failure, that no rule above knows: reported as unknown fault text, never dropped.
 _SMELL = re.compile(r"(?:NVRM: |nvidia-(?:nvswitch\d*|nvlink|peermem)|mlx5_(?:core|cmd)|kunlun)")
 _FAULT = re.compile(
@@ -264,12 +297,15 @@ class KernelLog:
         self.facts: dict[str, tuple[str, int]] = {}  # "software.driver_version" -> (value, line)
         self._pending_gpu: tuple[str, int] | None = None
         self._last_aer: dict[str, Event] = {}
+        self._traced: Event | None = None  # whose call trace the next lines are
 
     def feed(self, number: int, line: str) -> Event | None:
         """Read one line that holds one of :data:`MARKS`. Returns the event it made or added to."""
         line = line.rstrip("\r\n")
         stamp, message = self._message(line[:MAX_LINE])
         message = message[:MAX_MESSAGE]
+        if "+0x" in message and (frame := _FRAME.match(message)):
+            return self._frame(frame, number)
         if self._multi_line(number, message):
             pass
         elif "[" in message and (bit := _AER_BIT.match(message.lstrip())):
@@ -314,6 +350,19 @@ class KernelLog:
                 return True
         return False
 
+    def _frame(self, match: re.Match[str], number: int) -> Event | None:
+        """A frame of the call trace below a blocked task or a lockup: functions and modules, the innermost first."""
+        event = self._traced
+        if event is None or number - event.line > MAX_TRACE:
+            return None
+        stack = event.fields.get("stack", "").split()
+        if not match.group("guess") and len(stack) < MAX_FRAMES and not _WAITS.match(match.group("function")):
+            event.fields["stack"] = " ".join([*stack, match.group("function")])
+            module = match.group("module")
+            if module and module not in event.fields.get("modules", "").split():
+                event.fields["modules"] = f"{event.fields.get('modules', '')} {module}".strip()
+        return event
+
     def _aer_bit(self, match: re.Match[str]) -> Event | None:
         event = self._last_aer.get(_address(match))
         if event is not None:
@@ -330,6 +379,7 @@ class KernelLog:
         event.text = event.text.strip()
         if event.kind == "aer":
             self._last_aer[event.device] = event
+        self._traced = event if event.kind in ("hung_task", "lockup") else None
         self.events.append(event)
         return event
 
