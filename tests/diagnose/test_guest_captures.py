@@ -80,6 +80,26 @@ def test_call_trace_of_a_blocked_task_names_what_it_waits_for() -> None:
     assert any("mnt_want_write" in e.text for e in found.evidence)
 
 
+@pytest.mark.parametrize(
+    "names", [("rasdaemon.txt",), ("ras_errors.txt",), ("ras-dmesg.txt",), ("ras-dmesg.txt", "ras_errors.txt", "rasdaemon.txt")]
+)
+def test_kernel_rasdaemon_and_its_database_tell_of_the_same_errors_once(names: tuple[str, ...]) -> None:
+    found = {(f.id, f.subject.name): f for f in diagnose(read_paths([str(DATA / name) for name in names])).findings}
+    assert set(found) == {
+        ("pcie.aer.uncorrected", "0000:03:00.0"),
+        ("pcie.aer.uncorrected", "0000:00:02.0"),
+        ("host.machine_check", ""),
+        ("host.machine_check_corrected", ""),
+    }
+    assert {f.id: f.count for f in found.values()} == {
+        "pcie.aer.uncorrected": 1,
+        "host.machine_check": 1,
+        "host.machine_check_corrected": 2,
+    }
+    assert "memory controller" in found["host.machine_check_corrected", ""].what
+    assert "CPU cache" in found["host.machine_check", ""].what
+
+
 TRACE = """\
 [ 400.0] INFO: task {name}:99 blocked for more than 120 seconds.
 [ 400.0]       Tainted: P           OE     6.1.0 #1

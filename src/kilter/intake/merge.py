@@ -289,7 +289,10 @@ def _essence(event: Event) -> str:
     if event.kind == "sxid":
         return event.fields.get("link", "")
     if event.kind == "aer":
-        return f"{event.severity}|{event.fields.get('type', '')}|{event.fields.get('errors', '')}"
+        # The kernel log and rasdaemon tell of one error in other words.
+        return f"{event.severity}|{' '.join(sorted(event.fields.get('errors', '').split()))}"
+    if event.kind == "machine_check" and "status" in event.fields:
+        return f"{event.fields.get('bank', '')}|{event.fields['status']}"
     return event.text
 
 

@@ -35,3 +35,14 @@ def decode(status: int) -> Status:
     code = status & 0xFFFF
     unit = next((name for mask, value, name in _CODES if code & mask == value), "")
     return Status(bool(status & _UNCORRECTED), bool(status & _CONTEXT_CORRUPT), bool(status & _OVERFLOW), unit)
+
+
+def machine_check_fields(status: int) -> dict[str, str]:
+    """What an event keeps of a status word: ``severity`` (corrected, uncorrected), ``status`` (16 hexadecimal digits), ``unit``, ``context``."""
+    known = decode(status)
+    fields = {"severity": "uncorrected" if known.is_uncorrected else "corrected", "status": f"{status:016x}"}
+    if known.unit:
+        fields["unit"] = known.unit
+    if known.is_context_corrupt:
+        fields["context"] = "corrupt"
+    return fields

@@ -444,7 +444,7 @@ def _machine_checks(log: NodeEvents, ctx: Context) -> Iterator[Finding]:
     """Uncorrected ones are errors; corrected ones are information until they are many; those whose status is not shown are warnings."""
     checks = [e for e in log.of("machine_check") if e.fields.get("severity", "") not in ("corrected", "recoverable", "info")]
     for kind, severity in (("uncorrected", "error"), ("", "warning"), ("corrected", "info")):
-        events = [e for e in checks if e.severity == kind]
+        events = [e for e in checks if e.severity.replace("fatal", "uncorrected") == kind]
         if not events:
             continue
         units = sorted({e.fields["unit"] for e in events if "unit" in e.fields})
@@ -452,7 +452,7 @@ def _machine_checks(log: NodeEvents, ctx: Context) -> Iterator[Finding]:
         yield ctx.finding(
             "warning" if kind == "corrected" and many >= MANY_CORRECTED else severity,
             f"{kind or 'a'} machine check{' of the ' + ', '.join(units) if units else ''} logged{_times(events)}",
-            id="host.machine_check",
+            id="host.machine_check_corrected" if kind == "corrected" else "host.machine_check",
             evidence=events,
             causes=_parts(units),
         )
@@ -470,6 +470,7 @@ def _machine_checks(log: NodeEvents, ctx: Context) -> Iterator[Finding]:
     also=(
         "host.iommu_fault",
         "host.machine_check",
+        "host.machine_check_corrected",
         "host.memory_corrected",
         "host.storage_error",
     ),

@@ -209,7 +209,7 @@ CAPTURES: list[Capture] = [
     Capture(
         "rasdaemon",
         r"(?:Memory controller|PCIe AER|MCE) (?:events|records|errors)(?: summary)?:\s*$|No (?:Memory|PCIe AER|MCE) errors\.\s*$|Label\s+CE\s+UE\s*$"
-        r"|(?:[A-Z][a-z]{2} +\d+ [\d:]{8}|\d{4}-\d\d-\d\dT\S{8,32}) \S{1,253} rasdaemon\[\d+\]: |Hostname: \S+\n  (?:mc_event|aer_event|mce_record):",
+        r"|(?:[A-Z][a-z]{2} +\d+ [\d:]{8}|\d{4}-\d\d-\d\dT\S{8,32}) \S{1,253} rasdaemon\[\d+\]: |overriding event \(\d+\) (?:ras|mce):|rasdaemon: (?:ras|mce):\w+ event enabled|[ \t]{0,40}\S{1,40}-\d{1,8}[ \t]{1,8}\[\d{1,5}\][ \t]{1,8}[\d.]{1,20}: (?:mc_event|aer_event|mce_record|extlog_mem_event):|Hostname: \S+\n  (?:mc_event|aer_event|mce_record):",
         "rasdaemon",
         repeats=True,
     ),

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from kilter.facts.event import Clock, Event
 from kilter.facts.pci import pci_address
 from kilter.intake.captures.log_time import Stamp, read_stamp
-from kilter.knowledge.machine_check import decode
+from kilter.knowledge.machine_check import machine_check_fields
 
 #: A line without any of these words holds no event. Plain literals: finding them is what a large log costs.
 MARKS = (
@@ -198,15 +198,9 @@ def _simple(kind: str, *names: str) -> Callable[[re.Match[str]], Event]:
 
 def _machine_check(match: re.Match[str]) -> Event:
     fields = _clean(match, "cpu", "bank")
-    severity = ""
     if match.group("status"):
-        status = decode(int(match.group("status"), 16))
-        severity = "uncorrected" if status.is_uncorrected else "corrected"
-        if status.unit:
-            fields["unit"] = status.unit
-        if status.is_context_corrupt:
-            fields["context"] = "corrupt"
-    return Event(kind="machine_check", severity=severity, fields=fields, text=match.group(0).strip())
+        fields |= machine_check_fields(int(match.group("status"), 16))
+    return Event(kind="machine_check", severity=fields.pop("severity", ""), fields=fields, text=match.group(0).strip())
 
 
 Maker = Callable[["re.Match[str]"], "Event | None"]

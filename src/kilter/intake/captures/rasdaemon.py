@@ -14,6 +14,7 @@ from kilter.facts.pci import pci_address
 from kilter.intake.captures.bounded import lines
 from kilter.intake.captures.log_time import read_stamp
 from kilter.intake.fragment import Block, Fragment
+from kilter.knowledge.machine_check import machine_check_fields
 
 _SECTION = re.compile(
     r"(?P<name>Memory controller|PCIe AER|MCE|Extlog|ARM processor|Devlink|devlink|Disk|Memory failure|CXL[\w ]*|Signal)"
@@ -34,6 +35,8 @@ _SEVERITY = re.compile(r"(Uncorrected|Uncorrectable|Corrected|Correctable)(?: \(
 _LOG = re.compile(
     r"(?P<kind>mc_event|aer_event|mce_record|extlog_mem_event|arm_event):\s+(?P<time>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?: [+-]\d{4})?) (?P<rest>.*)$"
 )
+#: What the daemon says of itself.
+_CHATTER = re.compile(r"(?:.{0,300}\s)?rasdaemon(?:\[\d+\])?: |overriding event \(\d{1,6}\) |Calling ras_\w+|ras-mc-ctl: ")
 _LABELS = re.compile(r"Label\s+CE\s+UE\s*$")
 _LABEL_ROW = re.compile(r"(?P<label>\S.*?)\s+(?P<ce>\d{1,12})\s+(?P<ue>\d{1,12})\s*$")
 _PY_KIND = re.compile(r"\s+(?P<kind>mc_event|aer_event|mce_record|extlog_event):(?: (?P<count>\d{1,12}) event\(s\))?\s*$")
@@ -79,7 +82,7 @@ def parse(block: Block, fragment: Fragment) -> None:
             section = "labels"
         elif match := _LOG.search(line):
             _log_line(fragment, number, match, read_stamp(line, year=2000).node)
-        elif not (section and _row(fragment, number, line, section)) and "rasdaemon" not in line:
+        elif not (section and _row(fragment, number, line, section)) and not _CHATTER.match(text):
             fragment.unparsed(number, line)
 
 
@@ -129,7 +132,7 @@ def _mce_severity(text: str) -> str:
     low = text.lower()
     if "uncorrected" in low or "fatal" in low or "processor context corrupt" in low:
         return "fatal" if "fatal" in low or "context corrupt" in low else "uncorrected"
-    return "corrected" if "corrected" in low or "threshold" in low else ""
+    return "corrected" if re.search(r"\bcorrected|threshold", low) else ""
 
 
 def _memory(fragment: Fragment, number: int, rest: str, time: str, node: str = "") -> None:
@@ -156,11 +159,21 @@ def _aer(fragment: Fragment, number: int, rest: str, time: str, count: int = 1, 
     event.device = (pci_address(device.group(0)) or "") if device else ""
 
 
+_CPU = re.compile(r"\bcpu= ?(0x[0-9a-f]{1,8}|\d{1,5})\b|\bCPU (\d{1,5}),")
+_BANK = re.compile(r"\bbank= ?(0x[0-9a-f]{1,8}|\d{1,3})\b")
+_STATUS = re.compile(r"\bstatus= ?(?:0x)?([0-9a-f]{1,16})\b")
+
+
 def _mce(fragment: Fragment, number: int, rest: str, time: str, node: str = "") -> None:
-    cpu = re.search(r"\bcpu= ?(\d{1,5})\b", rest)
-    bank = re.search(r"\bbank= ?(\d{1,3})\b", rest)
     event = _add(fragment, number, rest, "machine_check", severity=_mce_severity(rest), time=time, node=node)
-    event.fields |= {name: match.group(1) for name, match in (("cpu", cpu), ("bank", bank)) if match}
+    for name, pattern in (("cpu", _CPU), ("bank", _BANK)):
+        if match := pattern.search(rest):
+            event.fields[name] = str(int(match.group(match.lastindex or 1), 0))
+    if match := _STATUS.search(rest):
+        status = int(match.group(1), 16)
+        fields = machine_check_fields(status)
+        event.severity = event.severity or fields.pop("severity")
+        event.fields = {**fields, **event.fields}
 
 
 def _log_line(fragment: Fragment, number: int, match: re.Match[str], node: str) -> None:
