@@ -12,10 +12,10 @@ from kilter.intake.captures.bounded import lines
 from kilter.intake.fragment import Block, Fragment
 
 TOOL = "nvidia-imex-ctl"
-_NODE = re.compile(r"Node #(?P<number>\d{1,4}) *\*? *- (?P<name>\S{1,255}) {1,40}- (?P<state>[A-Z_]{2,40})\b")
+_NODE = re.compile(r"Node #(?P<number>\d{1,4}) {1,20}[*-] (?P<name>\S{1,255})(?: \*)? {1,40}- (?P<state>[A-Z_]{2,40})\b")
 _DOMAIN = re.compile(r"Domain State: (?P<state>[A-Z_]{2,40})$")
 _HEAD = re.compile(r"Nodes From\\To +\d")
-_ROW = re.compile(r"(?P<number>\d{1,4}) {2,}(?P<cells>(?:!?[A-Z]!? *)+)$")
+_ROW = re.compile(r"(?P<number>\d{1,4}) {2,}(?P<cells>(?:(?:[A-Z]|![A-Z]!) *)+)$")
 _LEGEND = re.compile(r"(?:Connectivity Table Legend:|!?[A-Z]!? - [A-Z])")
 _OTHER = re.compile(r"(?:Nodes:|\d{1,2}/\d{1,2}/\d{4} [\d:.]+)$")
 
