@@ -120,7 +120,12 @@ SILENT: dict[str, list[Edit]] = {
         ("node.txt", r"^.*don't match with driver.*\n", ""),
         ("node.txt", r"failed \(Result: exit-code\)", "active (running)"),
     ],
-    "i14": [("job.log", r"^.*IGNORE_NET_MISMATCH.*\n", ""), ("job.log", *NO_WARNING), ("gpus.csv", *WORK)],
+    "i14": [
+        ("job.log", r"^.*IGNORE_NET_MISMATCH.*\n", ""),
+        ("job.log", *NO_WARNING),
+        ("job.log", r"\[0\]erdma_0:1/RoCE \[RO\]", "[0]erdma_0:1/RoCE [1]erdma_1:1/RoCE [RO]"),
+        ("gpus.csv", *WORK),
+    ],
     "i15": [("q.txt", r": P0$", ": P8"), ("q.txt", ": 98 %", ": 0 %")],
     "i16": [
         ("status.txt", r"failed \(Result: timeout\)", "active (running)"),
@@ -386,3 +391,20 @@ def test_i33_a_hot_core_points_to_the_air_first(edited: Diagnose) -> None:
     hot = edited("i33", ("temps.csv", ", 75, 84,", ", 91, 95,")).one("gpu.throttle.thermal")
     assert cool.causes[0].text == "memory temperature"
     assert hot.causes[0].text.startswith("air flow")
+
+
+def test_i07_names_the_node_that_stages(edited: Diagnose) -> None:
+    assert edited("i07").one("nccl.net.gdr_disabled").what.endswith("none on a100-2")
+    both = ("nccl.log", r"(a100-1.*)/GDRDMA", r"\1")
+    assert "none on" not in edited("i07", both).one("nccl.net.gdr_disabled").what
+
+
+def test_i14_unequal_numbers_of_devices_are_told_without_any_warning(edited: Diagnose) -> None:
+    verdict = edited("i14", ("job.log", *NO_WARNING), ("job.log", r"^.*IGNORE_NET_MISMATCH.*\n", ""), ("gpus.csv", *WORK))
+    assert verdict.loud == {"nccl.net.device_count_differs"}
+    assert "h20-2 has 1 RDMA device(s), other nodes 2" in verdict.one("nccl.net.device_count_differs").what
+
+
+@pytest.mark.parametrize("name", ["NVIDIA B200", "NVIDIA GB200", "NVIDIA B300 SXM6 AC", "NVIDIA GeForce RTX 5090"])
+def test_i17_every_blackwell_is_known_as_one(edited: Diagnose, name: str) -> None:
+    assert edited("i17", ("versions.txt", "NVIDIA RTX PRO 6000 Blackwell Server Edition", name)).loud

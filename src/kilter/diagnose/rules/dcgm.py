@@ -30,7 +30,7 @@ _SHORT_OF_POWER = re.compile(r"power of ([\d.]+) did not reach [^\d]{0,120}([\d.
 #: Nearer than this to the floor is within what boards of one model differ by.
 MARGIN = 0.02
 _NO_TIME = re.compile(r"violations totaling 0(?:\.0+)? seconds", re.IGNORECASE)
-_BLACKWELL = re.compile(r"\b(?:GB?[23]00|B100|GB10|RTX (?:PRO \d{4}|50\d\d))\b|blackwell", re.IGNORECASE)
+_BLACKWELL = re.compile(r"\b(?:G?B[123]00|RTX (?:PRO \d{4}|50\d\d))\b|blackwell", re.IGNORECASE)
 
 
 def _subject(test: DiagnosticTest, ctx: Context) -> Subject:
