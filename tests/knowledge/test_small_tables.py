@@ -162,3 +162,14 @@ def test_end_of_life_is_unknown_where_no_date_is_published():
     assert drivers.is_end_of_life(by_name["R545"], "2026-11") is None
     assert by_name["R560"].confidence == "low"
     assert by_name["R580"].newest == "580.178.04"
+
+
+def test_known_bugs_of_drivers_end_at_their_fix_and_stay_in_their_branch():
+    bug = drivers.known_bug("525.60.13", 119)
+    assert bug is not None
+    assert bug.below == "525.105.17"
+    assert "NVIDIA/open-gpu-kernel-modules#446" in bug.source
+    for version, xid in (("525.105.17", 119), ("525.60.13", 79), ("530.41.03", 119), ("N/A", 119)):
+        assert drivers.known_bug(version, xid) is None, version
+    for row in drivers.bugs():
+        assert drivers.branch(row.below).branch == row.branch

@@ -67,7 +67,20 @@ RULES: dict[str, Rule] = {}
 #: Where rules live; a new file is named here.
 MODULES = (
     *("gpu", "memory", "xid", "pcie", "nvlink", "thermal", "kernel", "rdma", "net", "nccl", "host", "siblings", "incident"),
-    *("fabric", "ib_switch", "roce", "slurm", "kubernetes", "container", "bmc", "dcgm", "metrics", "nccl_topology"),
+    *(
+        "fabric",
+        "ib_switch",
+        "roce",
+        "slurm",
+        "kubernetes",
+        "container",
+        "bmc",
+        "dcgm",
+        "metrics",
+        "nccl_topology",
+        "gpudirect",
+        "imex",
+    ),
     *("job", "job_errors", "job_process", "bench_sanity", "fleet"),
 )
 #: Kinds of events that are not from a node's own kernel log or BMC.

@@ -144,6 +144,7 @@ class Service(Entity):
 
     name: str
     state: str | None = None  # active, inactive, failed, not-found
+    since: str | None = None  # when it came into this state, as systemctl prints it
     version: str | None = None
 
 

@@ -20,6 +20,7 @@ class NcclConnection(Entity):
     via: str  # "P2P/CUMEM", "SHM/direct", "NET/IB/GDRDMA", "NET/Socket", ...
     count: int = 0
     same_node: int = 0  # connections whose two ranks sit on one node, where known
+    by_node: dict[str, int] = {}  # node that says so -> connections
 
 
 class NcclJob(Entity):
@@ -36,6 +37,7 @@ class NcclJob(Entity):
     local_ranks: int | None = None
     networks: dict[str, int] = {}  # "IB", "Socket", "AWS Libfabric" -> ranks that chose it
     ib_devices: list[str] | None = None  # "mlx5_0:1/IB"; [] = "No device found"
+    ib_devices_by_node: dict[str, list[str]] = {}  # node -> the same, of its process that names the fewest
     plugins: list[str] = []
     environment: dict[str, str] = {}  # "NCCL_X set by environment to Y"
     gdr: dict[str, str] = {}  # HCA -> "enabled"/"disabled" as the log says

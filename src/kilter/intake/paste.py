@@ -12,7 +12,7 @@ import msgspec
 
 from kilter.facts.base import Source
 from kilter.facts.case import Input
-from kilter.intake.captures import STARTS, Capture, bug_report, capture_of, log_time
+from kilter.intake.captures import STARTS, Capture, bug_report, by_command, capture_of, log_time
 from kilter.intake.documents import read_document
 from kilter.intake.fragment import Block, Fragment
 from kilter.intake.logs import Logs
@@ -70,7 +70,7 @@ def _pieces(text: str) -> list[_Piece]:
             node = match.group("host") or node
             last.end = start
             after = match.end() + 1
-            pieces.append(_Piece(min(after, len(text)), len(text), None, command, node))
+            pieces.append(_Piece(min(after, len(text)), len(text), by_command(command) if command else None, command, node))
             continue
         if start < last.start:
             continue  # inside the prompt line itself

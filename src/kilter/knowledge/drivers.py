@@ -138,3 +138,36 @@ def first_drivers() -> dict[str, FirstDriver]:
 def kernel_breakages() -> tuple[KernelBreakage, ...]:
     """Kernel changes that stop driver builds, with the versions that fail and those that are fixed."""
     return tuple(typed(table("driver_branches").head("kernel_breakages"), list[KernelBreakage]))
+
+
+class DriverBug(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A known bug of a branch, with the sign by which it shows. Table: ``tables/driver_bugs.yaml``."""
+
+    branch: str
+    xid: int
+    below: str  # first release that has the fix
+    what: str
+    source: str
+    workaround: str = ""
+    confidence: Literal["high", "medium", "low"] = "medium"
+
+
+@functools.cache
+def bugs() -> tuple[DriverBug, ...]:
+    return tuple(typed(table("driver_bugs").head("bugs"), list[DriverBug]))
+
+
+def known_bug(driver_version: str, xid: int) -> DriverBug | None:
+    """The known bug that an XID points to with this driver, or ``None``: it has the fix, or no bug is known of its branch."""
+    item = branch(driver_version)
+    return next(
+        (
+            bug
+            for bug in bugs()
+            if item is not None
+            and bug.branch == item.branch
+            and bug.xid == xid
+            and version_key(driver_version) < version_key(bug.below)
+        ),
+        None,
+    )

@@ -258,3 +258,19 @@ def test_damage_is_survived(text):
 @given(long_lines("| a | ", "Successfully ran diagnostic for group.\n|", "{", "+-----  ", "| Diagnostic | Result |\n| a"))
 def test_long_lines_are_survived(text):
     parse_text("dcgmi", text)
+
+
+def test_version_of_both_forms():
+    from kilter.intake.merge import assemble
+    from kilter.intake.paste import read_text
+
+    def version(text):
+        fragments, _ = read_text("pasted", text, year=2026)
+        snapshots = assemble(fragments, []).snapshots
+        services = snapshots[0].software.services if snapshots else {}
+        return services["nvidia-dcgm"].version if "nvidia-dcgm" in services else None
+
+    assert version("# dcgmi -v\nVersion : 2.4.6\nBuild ID : 11\nBuild Date : 2022-07-06\n") == "2.4.6"
+    assert version("Version : 2.4.6\nBuild ID : 11\n") == "2.4.6"
+    assert version("root@n1:/# dcgmi --version\n\nversion: 3.3.5\n") == "3.3.5"
+    assert version("version: 3.3.5\n") is None  # a line of that form can be anybody's

@@ -137,3 +137,24 @@ def test_versions_environment_and_gdr_are_kept() -> None:
 @settings(max_examples=100, deadline=None)
 def test_damaged_logs_never_raise(text: str) -> None:
     read(text)
+
+
+def test_devices_and_connections_are_told_by_node():
+    from kilter.intake.captures.nccl import NcclLog
+
+    log = NcclLog("job.log", year=2026)
+    for number, line in enumerate(
+        (
+            "a:1:2 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/RoCE [1]mlx5_1:1/RoCE [RO]; OOB eth0:192.0.2.1<0>",
+            "b:1:2 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/RoCE [1]mlx5_1:1/RoCE [RO]; OOB eth0:192.0.2.2<0>",
+            "b:3:4 [1] NCCL INFO NET/IB : Using [0]mlx5_0:1/RoCE [RO]; OOB eth0:192.0.2.2<0>",
+            "a:1:2 [0] NCCL INFO Channel 00/0 : 2[0] -> 0[0] [receive] via NET/IB/0/GDRDMA",
+            "b:1:2 [0] NCCL INFO Channel 00/0 : 0[0] -> 2[0] [receive] via NET/IB/0",
+        ),
+        1,
+    ):
+        log.feed(number, line)
+    job = log.finish()
+    assert {node: len(names) for node, names in job.ib_devices_by_node.items()} == {"a": 2, "b": 1}
+    assert job.origin["ib_devices_by_node/b"] == (0, 3)
+    assert {c.via: c.by_node for c in job.connections} == {"NET/IB/GDRDMA": {"a": 1}, "NET/IB": {"b": 1}}

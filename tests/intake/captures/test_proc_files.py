@@ -87,6 +87,15 @@ def test_a_filtered_module_list_says_so():
     assert "may be loaded" in kernel.missing["modules"].detail
 
 
+def test_a_list_without_its_header_was_filtered():
+    text = "nvidia_peermem         16384  0\nib_core               507904  2 nvidia_peermem,mlx5_ib\n"
+    kernel = parse_text("proc_files", text, tool="lsmod").snapshot.kernel
+    assert set(kernel.modules) == {"nvidia_peermem", "ib_core"}
+    assert "may be loaded" in kernel.missing["modules"].detail
+    assert "modules" not in read(LSMOD).kernel.missing
+    assert "modules" not in read(MODULES).kernel.missing
+
+
 def test_open_and_proprietary_driver():
     assert (read(OPEN).software.driver_version, read(OPEN).software.driver_flavour) == ("570.86.15", "open")
     assert (read(CLOSED).software.driver_version, read(CLOSED).software.driver_flavour) == ("535.129.03", "proprietary")

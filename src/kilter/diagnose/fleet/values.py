@@ -36,6 +36,7 @@ SERIOUS = frozenset(
         "memlock",
         "fabric_manager",
         "nccl",
+        "nic_affinity",
     ]
 )
 ABSENT = "(absent)"
@@ -366,7 +367,28 @@ def _interfaces(s: Snapshot) -> Iterator[ConfigFact]:
                 yield from _same(area, f"{kind} {name}", nics, field)
 
 
-_READERS = (_host, _cpu, _kernel, _software, _gpus, _pci, _rdma, _interfaces)
+#: Distances of nvidia-smi topo -m, near to far.
+_NEAR = ("PIX", "PXB", "PHB", "NODE", "SYS")
+
+
+def _nic_affinity(s: Snapshot) -> Iterator[ConfigFact]:
+    """Which NIC each GPU is nearest to, in the matrix of the driver's tool; a switch that hides its tree can swap them (NVIDIA/nccl#820)."""
+    matrix = s.topology
+    if matrix is None:
+        return
+    for gpu in (name for name in matrix.devices if name.startswith("GPU")):
+        row = {
+            name: _NEAR.index(word)
+            for name, word in matrix.links.get(gpu, {}).items()
+            if word in _NEAR and not name.startswith("GPU")
+        }
+        nearest = min(row.values(), default=len(_NEAR))
+        if nearest < _NEAR.index("PHB"):
+            names = sorted(matrix.nic_names.get(name, name) for name, distance in row.items() if distance == nearest)
+            yield ConfigFact("nic_affinity", f"NIC nearest to {gpu}", f"{', '.join(names)} ({_NEAR[nearest]})", matrix.ref(gpu))
+
+
+_READERS = (_host, _cpu, _kernel, _software, _gpus, _pci, _rdma, _interfaces, _nic_affinity)
 
 
 def config_facts(snapshot: Snapshot) -> Iterator[ConfigFact]:

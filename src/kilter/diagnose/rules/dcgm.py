@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from kilter.diagnose.engine import Context, gpus_of, rule
 from kilter.facts.accelerator import Accelerator
 from kilter.facts.case import Snapshot
+from kilter.facts.event import Event
 from kilter.facts.finding import Cause, Evidence, Finding, Subject
 from kilter.facts.measure import DiagnosticTest
 from kilter.knowledge.table import folded
@@ -29,7 +30,7 @@ _SHORT_OF_POWER = re.compile(r"power of ([\d.]+) did not reach [^\d]{0,120}([\d.
 #: Nearer than this to the floor is within what boards of one model differ by.
 MARGIN = 0.02
 _NO_TIME = re.compile(r"violations totaling 0(?:\.0+)? seconds", re.IGNORECASE)
-_BLACKWELL = re.compile(r"\b(?:GB?[23]00|B100|GB10|RTX (?:PRO \d{4}|50\d\d))\b|blackwell", re.IGNORECASE)
+_BLACKWELL = re.compile(r"\b(?:G?B[123]00|RTX (?:PRO \d{4}|50\d\d))\b|blackwell", re.IGNORECASE)
 
 
 def _subject(test: DiagnosticTest, ctx: Context) -> Subject:
@@ -333,6 +334,12 @@ def _dcgm_version(snapshot: Snapshot) -> str | None:
     return service.version if service is not None else None
 
 
+def _of_exporter(snapshot: Snapshot, ctx: Context, kind: str) -> list[Event]:
+    """What a dcgm-exporter of this node logged; its log rarely names the node."""
+    nodes = {s.node for s in ctx.case.snapshots}
+    return [e for e in ctx.case.events if e.kind == kind and (e.node == snapshot.node or e.node not in nodes)]
+
+
 def _is_blackwell(gpu: Accelerator) -> bool:
     return (gpu.architecture or "").lower() == "blackwell" or bool(_BLACKWELL.search(gpu.name or ""))
 
@@ -348,16 +355,21 @@ def _is_blackwell(gpu: Accelerator) -> bool:
     action="Go to an exporter and host engine of DCGM 4; no GPU is at fault.",
 )
 def too_old(snapshot: Snapshot, ctx: Context) -> Finding | None:
-    """Device fields come, profiling fields (DCGM_FI_PROF_*) do not, the GPUs are Blackwell and DCGM is older than 4: a gap of monitoring."""
+    """Device fields come, profiling fields (DCGM_FI_PROF_*) do not, the GPUs are Blackwell and DCGM is older than 4: a gap of monitoring.
+
+    The exporter's log says the same: "Not collecting DCP metrics". On GPUs before Volta and on most GeForce cards that line is normal.
+    """
     names = [name for name in snapshot.metrics if name.startswith("DCGM_FI_")]
-    if not any(name.startswith("DCGM_FI_DEV_") for name in names):
-        raise ctx.missing("metrics of dcgm-exporter")
+    refused = _of_exporter(snapshot, ctx, "container.exporter_no_profiling")
+    if not any(name.startswith("DCGM_FI_DEV_") for name in names) and not refused:
+        raise ctx.missing("metrics or log of dcgm-exporter")
     if any(name.startswith("DCGM_FI_PROF_") for name in names):
         return None
     new = [gpu for gpu in gpus_of(snapshot) if _is_blackwell(gpu)]
     if not new:
         raise ctx.skip("no GPU that DCGM 3 does not know")
-    version = _dcgm_version(snapshot)
+    started = _of_exporter(snapshot, ctx, "container.exporter_version")
+    version = _dcgm_version(snapshot) or next((e.fields["version"] for e in started), None)
     if version is None:
         raise ctx.missing("version of DCGM", "dcgmi --version")
     major = re.match(r"\d{1,4}", version)
@@ -367,10 +379,13 @@ def too_old(snapshot: Snapshot, ctx: Context) -> Finding | None:
         "warning",
         f"DCGM {version} does not know {new[0].name}: no profiling metrics (SM and tensor activity) come, device metrics do",
         evidence=[
-            Evidence(f"DCGM {version}", ctx.where(snapshot.software.services[_SERVICE], "version")),
+            Evidence(f"DCGM {version}", ctx.where(snapshot.software.services[_SERVICE], "version"))
+            if _dcgm_version(snapshot)
+            else started[0],
             ctx.fact(new[0], "name"),
-            Evidence(f"{len(names)} DCGM_FI_DEV_* metrics, none of DCGM_FI_PROF_*"),
+            *refused[:2],
+            *([Evidence(f"{len(names)} DCGM_FI_DEV_* metrics, none of DCGM_FI_PROF_*")] if names else []),
         ],
-        contradicts=["the exporter's list of metrics may have none of DCGM_FI_PROF_* switched on"],
-        confidence="medium",
+        contradicts=[] if refused else ["the exporter's list of metrics may have none of DCGM_FI_PROF_* switched on"],
+        confidence="high" if refused else "medium",
     )

@@ -109,6 +109,25 @@ def peermem(snapshot: Snapshot, ctx: Context) -> Finding | None:
     )
 
 
+def forces_translation(snapshot: Snapshot) -> bool:
+    """Whether the boot line of a bare-metal host turns IOMMU translation on, and nothing in it turns it off again."""
+    if snapshot.kernel.cmdline is None or snapshot.host.virtualization not in (None, "none"):
+        return False
+    options = snapshot.kernel.cmdline_options()
+    if (
+        options.get("iommu") in ("pt", "off")
+        or "off" in (options.get("intel_iommu"), options.get("amd_iommu"))
+        or options.get("iommu.passthrough") == "1"
+    ):
+        return False
+    return (
+        options.get("intel_iommu", "").startswith("on")
+        or options.get("amd_iommu", "") in ("on", "force_enable")
+        or options.get("iommu") in ("force", "nopt")
+        or options.get("iommu.strict") == "1"
+    )
+
+
 @rule(
     "pcie.iommu_translation",
     "IOMMU does not translate peer-to-peer traffic",
@@ -129,25 +148,12 @@ def iommu(snapshot: Snapshot, ctx: Context) -> Finding | None:
     The kernel's default is not judged from the boot line: distributions differ (CONFIG_IOMMU_DEFAULT_PASSTHROUGH).
     """
     ctx.need(snapshot.kernel, Kernel.cmdline)
-    options = snapshot.kernel.cmdline_options()
     if snapshot.host.virtualization not in (None, "none"):
         raise ctx.skip("a guest: the host decides")
     gpus = [d for d in (snapshot.pci or {}).values() if d.is_accelerator] or snapshot.accelerators or []
     if len(gpus) < 2:
         raise ctx.skip("fewer than two GPUs")
-    if (
-        options.get("iommu") in ("pt", "off")
-        or "off" in (options.get("intel_iommu"), options.get("amd_iommu"))
-        or options.get("iommu.passthrough") == "1"
-    ):
-        return None
-    forced = (
-        options.get("intel_iommu", "").startswith("on")
-        or options.get("amd_iommu", "") in ("on", "force_enable")
-        or options.get("iommu") in ("force", "nopt")
-        or options.get("iommu.strict") == "1"
-    )
-    if not forced:
+    if not forces_translation(snapshot):
         return None
     return ctx.finding(
         "warning",

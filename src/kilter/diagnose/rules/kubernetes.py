@@ -37,6 +37,23 @@ _PART = re.compile(
 )
 
 
+#: Codes of DCGM's health watches that are no fault by themselves -> why.
+_NO_FAULT = {
+    "DCGM_FR_IMEX_UNHEALTHY": "DCGM calls IMEX unhealthy, which is normal on single-node systems and while no compute domain is active",
+    "DCGM_FR_CLOCK_THROTTLE_POWER": "DCGM warns of any time at the power limit, which every busy GPU has",
+}
+#: Numbers of the same codes (NVIDIA/DCGM dcgmlib/dcgm_errors.h), where an agent prints these (aws/eks-node-monitoring-agent#63).
+_NUMBERED = {"122": "DCGM_FR_IMEX_UNHEALTHY"}
+
+
+def _no_fault(text: str) -> str:
+    """Why a condition that a health checker set is no fault; "" when it names another code, or none that is known."""
+    codes = set(re.findall(r"\bDCGM_FR_\w{1,60}", text))
+    numbers = set(re.findall(r"\bDCGMHealthCode(\d{1,4})\b", text))
+    codes |= {_NUMBERED.get(number, number) for number in numbers}
+    return "; ".join(_NO_FAULT[code] for code in sorted(codes)) if codes and codes <= set(_NO_FAULT) else ""
+
+
 def _kubernetes(entity: ClusterNode | ClusterJob, ctx: Context) -> None:
     if entity.scheduler != "kubernetes":
         raise ctx.skip("not Kubernetes")
@@ -107,21 +124,36 @@ def node_not_ready(node: ClusterNode, ctx: Context) -> Finding | None:
 )
 def pressure(node: ClusterNode, ctx: Context) -> Iterator[Finding]:
     """Memory, disk or PID pressure, a missing pod network, or any other condition that a health checker (node-problem-detector, NVSentinel,
-    a cloud's agent) set to true."""
+    a cloud's agent) set to true; or one whose "True" is good that it set to false.
+
+    Two codes of DCGM say nothing by themselves and are information: IMEX (NVIDIA/aicr#2641, NVIDIA/NVSentinel#1471) and time at the power
+    limit (NVIDIA/DCGM#285)."""
     _kubernetes(node, ctx)
     if not node.conditions:
         raise ctx.missing("conditions of the node", f"kubectl describe node {node.name}")
     for kind, text in ctx.need(node, ClusterNode.conditions).items():
-        if not text.startswith("True") or kind in _GOOD or kind.endswith(("Ready", "Healthy", "OK")):
+        good = kind in _GOOD or kind.endswith(("Ready", "Healthy", "OK"))
+        if kind == "Ready" or not text.startswith("False" if good else "True"):
             continue
-        detail = text.partition(": ")[2]
+        detail, subject = text.partition(": ")[2], Subject("cluster_node", kind, node.name)
+        if reason := _no_fault(text):
+            yield ctx.finding(
+                "info",
+                f"condition {kind} is {text[:5].strip(' :').lower()}: {reason}",
+                id="k8s.node_condition",
+                subject=subject,
+                action="Nothing.",
+                sop="",
+            )
+            continue
         if kind in _PRESSURE:
-            yield ctx.finding("warning", f"{kind}: {_PRESSURE[kind]}" + (f" ({detail})" if detail else ""))
+            yield ctx.finding("warning", f"{kind}: {_PRESSURE[kind]}" + (f" ({detail})" if detail else ""), subject=subject)
         else:
             yield ctx.finding(
                 "warning",
-                f"condition {kind} is true" + (f": {detail}" if detail else ""),
+                f"condition {kind} is {'false' if good else 'true'}" + (f": {detail}" if detail else ""),
                 id="k8s.node_condition",
+                subject=subject,
                 confidence="medium",
             )
 

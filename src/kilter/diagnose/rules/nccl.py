@@ -127,6 +127,18 @@ def socket(job: NcclJob, ctx: Context) -> Finding | None:
     )
 
 
+def _only_on(job: NcclJob) -> str:
+    """The nodes that stage all their connections through host memory while others go directly; "" when it is not told by node."""
+    with_it = {node for c in job.connections if "GDRDMA" in c.via for node in c.by_node}
+    without = {
+        node for c in job.connections if c.via.startswith("NET/IB") and "GDRDMA" not in c.via for node in c.by_node
+    } - with_it
+    if not with_it or not without:
+        return ""
+    names = sorted(without)
+    return f": none on {', '.join(names[:4])}{' ...' if len(names) > 4 else ''}"
+
+
 @rule(
     "nccl.net.gdr_disabled",
     "RDMA goes directly to GPU memory",
@@ -159,10 +171,44 @@ def gdr(job: NcclJob, ctx: Context) -> Finding | None:
     ]
     return ctx.finding(
         "warning",
-        f"{count} network connections without GPUDirect RDMA, {direct} with it",
+        f"{count} network connections without GPUDirect RDMA, {direct} with it{_only_on(job)}",
         evidence=[Evidence(f"via {c.via}: {c.count} connections", f"{job.source}:{c.origin[''][1]}") for c in staged]
         + [Evidence(f"GPU Direct RDMA {text}", ctx.where(job, "gdr")) for text in said],
         causes=causes,
+    )
+
+
+@rule(
+    "nccl.net.device_count_differs",
+    "All nodes of a job have as many RDMA devices",
+    scope="job",
+    family="nccl",
+    sop="SOP-NCCL",
+    hint=_DEBUG,
+    sources=("NVIDIA/nccl#2428", f"{_DOC}: NCCL_IB_HCA"),
+    action="Count the devices on the nodes that have fewer (ibv_devinfo inside the container); exclude the odd one on all nodes by NCCL_IB_HCA until it is back.",
+)
+def device_count(job: NcclJob, ctx: Context) -> Finding | None:
+    """Nodes of one job name different numbers of RDMA devices: channels on the extra ones have no peer, and NCCL may hang without a message."""
+    sets = job.ib_devices_by_node
+    if not sets:
+        raise ctx.missing("'NET/IB : Using' lines of the nodes")
+    if len(sets) < 2:
+        raise ctx.skip("one node tells its devices")
+    most = max(len(names) for names in sets.values())
+    fewer = sorted(node for node, names in sets.items() if len(names) < most)
+    if not fewer:
+        return None
+    shown = [*fewer[:2], next(node for node, names in sets.items() if len(names) == most)]
+    return ctx.finding(
+        "warning",
+        f"{', '.join(fewer[:4])}{' ...' if len(fewer) > 4 else ''} {'has' if len(fewer) == 1 else 'have'} {len(sets[fewer[0]])} RDMA device(s), other nodes {most}",
+        evidence=[Evidence(f"{node}: {', '.join(sets[node])}", ctx.where(job, f"ib_devices_by_node/{node}")) for node in shown],
+        causes=[
+            Cause("a device cannot be opened there (container, cgroup)", "possible", "NCCL WARN lines; ls /dev/infiniband"),
+            Cause("a port is down or a NIC is lost there", "possible", "ibstat; lspci"),
+        ],
+        confidence="medium",
     )
 
 

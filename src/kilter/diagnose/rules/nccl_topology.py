@@ -228,3 +228,46 @@ def switch_uplink_slow(snapshot: Snapshot, ctx: Context) -> Iterator[Finding]:
             confidence="low" if alike else "medium",
             sop="" if alike else None,
         )
+
+
+#: Broadcom's Gen 4 and Gen 5 switches, and the subsystem of their virtual (synthetic) ports (pci.ids: 1000:c010, c012, c030, c034; 1000:100b).
+_BROADCOM = {"0xc010", "0xc012", "0xc030", "0xc034"}
+_VIRTUAL_PORT = "0x100b"
+
+
+@rule(
+    "topo.virtual_pcie_bridge",
+    "PCIe switches show their real tree",
+    scope="node",
+    family="topology",
+    hint=_HINT,
+    sources=(
+        "NVIDIA/nccl#820 (PEX88096)",
+        "NVIDIA/nccl src/graph/topo.cc: ncclTopoFlattenBcmSwitches",
+        "pci.ids: 1000:c010 1000:100b",
+    ),
+    action="Compare the nearest NIC of each GPU between nodes (nvidia-smi topo -m); where they differ, give NCCL a topology file or ask the vendor for switch firmware.",
+)
+def virtual_bridge(snapshot: Snapshot, ctx: Context) -> Finding | None:
+    """Ports of a Broadcom switch are virtual ones that its firmware makes up: GPUs and NICs below one switch can look nearer or farther than they are.
+
+    NCCL flattens switches in base mode (subsystem a0xx) into one level, not these.
+    """
+    if snapshot.nccl_topology is None and snapshot.pci is None:
+        raise ctx.missing("NCCL topology, or PCI listing with subsystems", _HINT)
+    found: list[tuple[str, str]] = []
+    for node in snapshot.nccl_topology or []:
+        keys = node.attributes
+        if keys.get("vendor") == "0x1000" and keys.get("device") in _BROADCOM and keys.get("subsystem_device") == _VIRTUAL_PORT:
+            found.append((node.bus_id or "?", ctx.where(node)))
+    for device in (snapshot.pci or {}).values():
+        name = f"0x{device.device_id:04x}" if device.device_id is not None else ""
+        if device.vendor_id == 0x1000 and name in _BROADCOM and device.subsystem_device_id == int(_VIRTUAL_PORT, 16):
+            found.append((device.address, ctx.where(device)))
+    if not found:
+        return None
+    return ctx.finding(
+        "info",
+        f"{len(found)} ports of Broadcom switches are virtual: which NIC is nearest to a GPU may be shown wrongly",
+        evidence=[Evidence(f"{address}: subsystem 1000:100b, a virtual port", where) for address, where in found[:6]],
+    )

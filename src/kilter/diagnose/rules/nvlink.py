@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from kilter.diagnose.engine import Context, NodeEvents, rule
 from kilter.facts.accelerator import Accelerator
 from kilter.facts.case import Snapshot
-from kilter.facts.finding import Cause, Evidence, Finding
+from kilter.facts.finding import Cause, Evidence, Finding, Subject
 from kilter.facts.host import Service, Software
 from kilter.knowledge import gpus
 
@@ -53,6 +53,21 @@ def all_inactive(gpu: Accelerator, ctx: Context) -> Finding | None:
     if expected is None or expected.optional:
         if any(_active(a) for a in siblings if a.name == gpu.name):
             return ctx.finding("warning", "all NVLinks are inactive, siblings of the same model have theirs up")
+        same = [a for a in ctx.snapshot.accelerators or [] if a.name == gpu.name]
+        if expected is not None and len(same) > 1 and same[0] is gpu:
+            return ctx.finding(
+                "info",
+                f"all NVLinks of {len(same)} GPUs are inactive; {gpu.name} has them where a bridge is fitted",
+                subject=Subject("node", "", ctx.node),
+                causes=[
+                    Cause("no bridge is fitted", "possible", "the node's order list; the same model elsewhere"),
+                    Cause("the links did not come up at boot", "possible", "reboot once and look again (Azure/azhpc-images#443)"),
+                ],
+                action="Where a bridge is fitted: reboot once; if the links stay down, hand the node back to its provider.",
+                missing=["whether a bridge is fitted"],
+                confidence="low",
+                sop="",
+            )
         raise ctx.skip("NVLink needs a bridge on this GPU, and none is seen")
     if gpu.virtualization == "Pass-Through" and len(siblings) == 0:
         raise ctx.skip("one GPU passed to a VM: the fabric stays with the host")
@@ -68,6 +83,59 @@ def all_inactive(gpu: Accelerator, ctx: Context) -> Finding | None:
             Cause("this GPU was not brought into the fabric", "possible", "only this GPU; nvidia-smi -q Fabric State"),
         ],
         next_test="systemctl status nvidia-fabricmanager; nvidia-smi -q | grep -A4 Fabric",
+    )
+
+
+@rule(
+    "topo.p2p_via_sys",
+    "GPUs with NVLink see each other over it",
+    scope="node",
+    family="nvlink",
+    sop="SOP-NVL",
+    hint="nvidia-smi topo -m, with nvidia-smi -L",
+    sources=(
+        "nvidia-smi topo -m legend",
+        "Azure/azhpc-images#443 (SYS in place of NV12 after some boots)",
+        "knowledge: gpu_ids.yaml",
+    ),
+    action="nvidia-smi nvlink --status and the fabric state of all GPUs; on NVSwitch systems Fabric Manager; reboot once.",
+)
+def no_nvlink_in_matrix(snapshot: Snapshot, ctx: Context) -> Finding | None:
+    """The matrix shows no NVLink between any two GPUs, although this product has it: SYS, NODE, PHB or PIX in place of NV#.
+
+    A warning for modules that always have it, information for cards that need a bridge. Not judged in MIG mode, where NVLink is off.
+    """
+    if snapshot.topology is None:
+        raise ctx.missing("matrix of distances", "nvidia-smi topo -m")
+    names = [name for name in snapshot.topology.devices if name.startswith("GPU")]
+    if len(names) < 2:
+        raise ctx.skip("fewer than two GPUs")
+    pairs = {
+        (a, b): word
+        for a in names
+        for b, word in snapshot.topology.links.get(a, {}).items()
+        if b in names and b > a and word != "X"
+    }
+    listed = [a for a in snapshot.accelerators or [] if a.error is None]
+    if not pairs or not listed:
+        raise ctx.missing("models of the GPUs, and their rows of the matrix", "nvidia-smi -L")
+    kinds = [_expected(gpu) for gpu in listed]
+    if any(gpu.mig_mode or gpu.mig_devices for gpu in listed) or not all(kind is not None and kind.count for kind in kinds):
+        raise ctx.skip("no NVLink on these GPUs, or MIG mode")
+    if any(word.startswith("NV") for word in pairs.values()):
+        return None
+    optional = any(kind is not None and kind.optional for kind in kinds)
+    words = sorted(set(pairs.values()))
+    return ctx.finding(
+        "info" if optional else "warning",
+        f"no pair of {len(names)} GPUs ({listed[0].name}) is joined by NVLink: {', '.join(words)} in the matrix",
+        evidence=[Evidence(f"{a} - {b}: {word}", ctx.where(snapshot.topology, a)) for (a, b), word in sorted(pairs.items())[:4]],
+        causes=[
+            *([Cause("no NVLink bridge is fitted", "possible", "the same model elsewhere")] if optional else []),
+            Cause("the links did not come up at boot", "possible" if optional else "likely", "nvidia-smi nvlink --status"),
+            Cause("devices were passed to this VM or container without their fabric", "possible", "the host's matrix"),
+        ],
+        confidence="low" if optional else "medium",
     )
 
 
@@ -230,8 +298,21 @@ def manager_version(snapshot: Snapshot, ctx: Context) -> Finding | None:
 
 
 def needs_fabric_manager(snapshot: Snapshot) -> bool:
-    """Whether this node has NVSwitches of its own (HGX A100/H100/H200/B200); passed-through GPUs leave the manager to the host."""
-    return bool(snapshot.nvswitches) or any(d.is_nvswitch for d in (snapshot.pci or {}).values())
+    """Whether this node has NVSwitches of its own (HGX A100/H100/H200/B200); passed-through GPUs leave the manager to the host.
+
+    Modules that report a fabric state sit on such a board. Rack-scale systems report one as well, and their manager runs on the switches.
+    """
+    if snapshot.nvswitches or any(d.is_nvswitch for d in (snapshot.pci or {}).values()):
+        return True
+    return any(
+        (gpu.fabric_state or "").lower() in ("completed", "in progress", "not started")
+        and gpu.virtualization in (None, "None")
+        and (gpu.name or "").startswith("NVIDIA ")
+        and " GB" not in (gpu.name or "")
+        and (expected := _expected(gpu)) is not None
+        and not expected.optional
+        for gpu in snapshot.accelerators or []
+    )
 
 
 @rule(
@@ -248,15 +329,26 @@ def manager_down(snapshot: Snapshot, ctx: Context) -> Finding | None:
     """On a node with NVSwitches the manager must run. Without NVSwitch (PCIe cards, bridges) a dead manager means nothing."""
     service = snapshot.software.services.get(FABRIC_MANAGER)
     if not needs_fabric_manager(snapshot):
-        if snapshot.pci is None and not snapshot.nvswitches:
+        if snapshot.pci is None and snapshot.accelerators is None:
             raise ctx.missing("whether the node has NVSwitches", "lspci -nn -d 10de:")
         raise ctx.skip("no NVSwitch")
     if service is None or service.state is None:
         raise ctx.missing("state of Fabric Manager")
-    return (
-        None
-        if ctx.need(service, Service.state) == "active"
-        else ctx.finding("critical", f"Fabric Manager is {service.state} on a node with NVSwitches")
+    if ctx.need(service, Service.state) == "active":
+        return None
+    states = [(gpu.fabric_state or "", gpu.fabric_status or "") for gpu in snapshot.accelerators or []]
+    registered = bool(states) and all(state == "Completed" and status == "Success" for state, status in states)
+    if registered and service.state == "not-found":
+        raise ctx.skip("all GPUs are in the fabric: the manager runs elsewhere, in a container for example")
+    return ctx.finding(
+        "warning" if registered and service.state != "failed" else "critical",
+        f"Fabric Manager is {service.state} on a node with NVSwitches"
+        + (f", since {service.since}" if service.since else "")
+        + ("; the GPUs registered before" if registered else ""),
+        contradicts=["all GPUs are in the fabric (Completed, Success); the state stays when the manager ends"]
+        if registered
+        else [],
+        confidence="medium" if registered else "high",
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from kilter.diagnose.engine import Context, rule
 from kilter.facts.accelerator import Accelerator, Reading
@@ -353,6 +354,61 @@ def _chain(snapshot: Snapshot, address: str) -> list[PciDevice]:
     return chain
 
 
+class AcsPaths(NamedTuple):
+    """Bridges that redirect peer-to-peer traffic."""
+
+    on_path: dict[str, set[str]]  # bridge -> the GPUs and NICs between which it lies
+    off_path: list[str]  # bridges between no GPU and a peer
+
+
+def _one_domain(a: PciDevice, b: PciDevice, pci: dict[str, PciDevice]) -> bool:
+    """Whether two functions below different root ports sit on one NUMA node; where no function tells a node, there is one."""
+    known = (None, -1)
+    if a.numa_node in known and b.numa_node in known:
+        return all(d.numa_node in known for d in pci.values())
+    return a.numa_node == b.numa_node
+
+
+def _translates_itself(end: PciDevice, bridge: PciDevice) -> bool:
+    """The bridge lets translated requests pass directly, and the device asks for translations: the set-up for VMs."""
+    return "DirectTrans" in (bridge.acs_enabled or []) and end.ats_enabled is True
+
+
+def redirecting_paths(snapshot: Snapshot) -> AcsPaths:
+    """Downstream and root ports with ACS redirect, by whether they lie between a GPU and another GPU or a NIC."""
+    pci = snapshot.pci or {}
+    redirecting = {a for a, d in pci.items() if d.acs_enabled and REDIRECT & set(d.acs_enabled)}
+    if not redirecting:
+        return AcsPaths({}, [])
+    ends = [d for d in pci.values() if (d.is_accelerator or d.is_nic) and not d.physical_function]
+    chains = {d.address: _chain(snapshot, d.address) for d in ends}
+    on_path: dict[str, set[str]] = {}
+    direct: set[str] = set()
+    for gpu in (d for d in ends if d.is_accelerator):
+        for peer in ends:
+            if peer.address == gpu.address or peer.address[:-2] == gpu.address[:-2]:
+                continue
+            above_gpu, above_peer = chains[gpu.address], chains[peer.address]
+            shared = {b.address for b in above_gpu} & {b.address for b in above_peer}
+            # Ports between an end and the common bridge; for ends on different root ports the whole chains, when both are in one domain.
+            if not shared and not (above_gpu and above_peer and _one_domain(gpu, peer, pci)):
+                continue
+            for end, chain in ((gpu, above_gpu), (peer, above_peer)):
+                for bridge in chain:
+                    if bridge.address in shared or bridge.address not in redirecting:
+                        continue
+                    if _translates_itself(end, bridge):
+                        direct.add(bridge.address)
+                    else:
+                        on_path.setdefault(bridge.address, set()).update((gpu.address, peer.address))
+    return AcsPaths(on_path, sorted(redirecting - set(on_path) - direct))
+
+
+def _acs_line(ctx: Context, device: PciDevice) -> Evidence:
+    bits = " ".join(b + "+" for b in device.acs_enabled or [])
+    return Evidence(f"{device.address} {device.description or ''} ACSCtl: {bits}", ctx.where(device, "acs_enabled"))
+
+
 @rule(
     "pcie.acs_enabled",
     "ACS does not redirect peer-to-peer traffic",
@@ -363,72 +419,64 @@ def _chain(snapshot: Snapshot, address: str) -> list[PciDevice]:
     sources=(
         "NVIDIA NCCL documentation, troubleshooting: PCI Access Control Services",
         "NVIDIA/nccl#2079, #304, #949, #928",
-        "PCI Express Base Specification: ACS P2P Request/Completion Redirect",
+        "PCI Express Base Specification: ACS P2P Request/Completion Redirect, Direct Translated P2P",
     ),
     action="On bare metal: turn ACS redirect off on the bridges of the path (firmware, or setpci at boot). In VMs it isolates tenants: use ATS instead.",
-    also=("pcie.acs_off_path",),
+    also=("pcie.acs_off_path", "vm.p2p_via_host"),
 )
 def acs(snapshot: Snapshot, ctx: Context) -> Iterator[Finding]:
     """ACS request or completion redirect on a switch port between a GPU and its peer sends peer-to-peer traffic up through the root complex.
 
     Judged by path: only downstream ports (or root ports) that lie between two GPUs, or a GPU and a NIC, below a common bridge matter.
-    SrcValid alone redirects nothing. Bits elsewhere are one line of information.
+    SrcValid alone redirects nothing. Bits elsewhere are one line of information. On a host that passes its GPUs to VMs redirect is needed;
+    there ATS in the adapters with Direct Translated P2P in the ports gives the direct way back, and its lack is the finding.
     """
     if snapshot.pci is None:
         raise ctx.missing("PCI listing with capabilities")
     pci = snapshot.pci
-    redirecting = {a: d for a, d in pci.items() if d.acs_enabled and REDIRECT & set(d.acs_enabled)}
     if not any(d.acs_enabled is not None for d in pci.values()):
         if all(d.has_acs is None for d in pci.values()):
             raise ctx.missing("ACS control of the bridges", _LSPCI)
         return
-    ends = [d for d in pci.values() if (d.is_accelerator or d.is_nic) and not d.physical_function]
-    chains = {d.address: _chain(snapshot, d.address) for d in ends}
-    on_path: dict[str, set[str]] = {}
-    for gpu in (d for d in ends if d.is_accelerator):
-        for peer in ends:
-            if peer.address == gpu.address or peer.address[:-2] == gpu.address[:-2]:
-                continue
-            above_gpu, above_peer = chains[gpu.address], chains[peer.address]
-            shared = {b.address for b in above_gpu} & {b.address for b in above_peer}
-            # Ports between an end and the common bridge; for ends on different root ports the whole chains, when both are in one domain.
-            if not shared and not (
-                above_gpu and above_peer and gpu.numa_node == peer.numa_node and gpu.numa_node not in (None, -1)
-            ):
-                continue
-            for bridge in (b for chain in (above_gpu, above_peer) for b in chain if b.address not in shared):
-                if bridge.address in redirecting:
-                    on_path.setdefault(bridge.address, set()).update((gpu.address, peer.address))
+    on_path, off_path = redirecting_paths(snapshot)
     if on_path:
         inside_switch = [a for a in on_path if "root" not in (pci[a].port_type or "")]
         names = sorted({e for ends_ in on_path.values() for e in ends_})
+        passed = [e for e in names if pci[e].driver == "vfio-pci"]
         yield ctx.finding(
-            "warning",
+            "info" if passed else "warning",
             f"ACS redirect is on at {len(on_path)} bridge(s) between GPUs and their peers: peer-to-peer traffic goes through the root complex",
-            evidence=[
-                Evidence(
-                    f"{a} {pci[a].description or ''} ACSCtl: {' '.join(b + '+' for b in pci[a].acs_enabled or [])}",
-                    ctx.where(pci[a], "acs_enabled"),
-                )
-                for a in sorted(on_path)
-            ],
+            evidence=[_acs_line(ctx, pci[a]) for a in sorted(on_path)],
             causes=[
-                Cause("firmware or IOMMU turned ACS on", "likely", "kernel boot line, BIOS setting"),
-                Cause("a hypervisor needs it to isolate VMs", "possible", "virtualisation on this host"),
+                Cause("firmware or IOMMU turned ACS on", "possible" if passed else "likely", "kernel boot line, BIOS setting"),
+                Cause("a hypervisor needs it to isolate VMs", "likely" if passed else "possible", "virtualisation on this host"),
             ],
             confidence="high" if inside_switch else "medium",
             next_test=f"NCCL_NET_GDR_LEVEL=0 or NCCL_P2P_DISABLE=1 as a test only; then ACS off and p2pBandwidthLatencyTest between {', '.join(names[:4])}",
         )
-    off_path = sorted(set(redirecting) - set(on_path))
+        if passed and inside_switch:
+            yield ctx.finding(
+                "warning",
+                f"{len(passed)} devices are passed to VMs, and their peer-to-peer traffic goes through the host's root complex: ATS or Direct Translated P2P is off",
+                id="vm.p2p_via_host",
+                evidence=[
+                    *[_acs_line(ctx, pci[a]) for a in sorted(on_path)[:6]],
+                    *[
+                        Evidence(f"{e} {pci[e].description or ''} ATSCtl: Enable-", ctx.where(pci[e], "ats_enabled"))
+                        for e in passed
+                        if pci[e].ats_enabled is False
+                    ],
+                ],
+                action="Enable ATS in the adapters' firmware (mlxconfig ATS_ENABLED=1) and Direct Translated P2P in the ACS control of the switch ports.",
+                missing=[] if any(pci[e].has_ats for e in passed) else ["ATS capability of the devices"],
+                confidence="medium",
+            )
     if off_path:
         yield ctx.finding(
             "info",
             f"ACS redirect is on at {len(off_path)} bridge(s) that are not between a GPU and a GPU or NIC: harmless",
             id="pcie.acs_off_path",
-            evidence=[
-                Evidence(f"{a} ACSCtl: {' '.join(b + '+' for b in pci[a].acs_enabled or [])}", ctx.where(pci[a], "acs_enabled"))
-                for a in off_path[:6]
-            ],
+            evidence=[_acs_line(ctx, pci[a]) for a in off_path[:6]],
             action="Nothing.",
         )
 

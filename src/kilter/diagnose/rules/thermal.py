@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from kilter.diagnose.engine import Context, rule
 from kilter.facts.accelerator import Accelerator, Reading
-from kilter.facts.finding import Cause, Evidence, Finding
+from kilter.facts.case import Snapshot
+from kilter.facts.finding import Cause, Evidence, Finding, Subject
 
 _Q = "nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER,CLOCK"
 _SOURCES = ("knowledge: throttle_reasons.yaml (nvidia-ml-py nvmlClocksEventReason*)",)
@@ -238,6 +239,22 @@ def clock_low(gpu: Accelerator, ctx: Context) -> Finding | None:
     return None
 
 
+def all_spin(snapshot: Snapshot, limit_w: float = 0.0) -> bool:
+    """Whether each of two or more GPUs is fully busy without memory traffic and below 45 % of its power limit (``limit_w`` where unknown)."""
+    gpus = snapshot.accelerators or []
+    return len(gpus) >= 2 and all(
+        bool(gpu.readings)
+        and all(
+            (r.utilization_percent or 0) >= 99
+            and r.memory_utilization_percent == 0
+            and r.power_w is not None
+            and r.power_w < 0.45 * (gpu.power_limit_w or limit_w)
+            for r in gpu.readings
+        )
+        for gpu in gpus
+    )
+
+
 @rule(
     "gpu.spinning",
     "A busy GPU does work",
@@ -262,23 +279,13 @@ def spinning(gpu: Accelerator, ctx: Context) -> Finding | None:
     limit = ctx.need(gpu, Accelerator.power_limit_w)
     if not busy:
         raise ctx.missing("utilisation with memory utilisation and power")
-    others = ctx.snapshot.accelerators or []
-
-    def waits(one: Accelerator) -> bool:
-        return bool(one.readings) and all(
-            (r.utilization_percent or 0) >= 99
-            and r.memory_utilization_percent == 0
-            and r.power_w is not None
-            and r.power_w < 0.45 * (one.power_limit_w or limit)
-            for r in one.readings
-        )
-
-    if len(others) < 2 or not all(waits(a) for a in others):
+    if not all_spin(ctx.snapshot, limit):
         return None
     return ctx.finding(
         "warning",
         "100 % busy, 0 % memory traffic and low power on all GPUs: kernels spin in a collective (hang)",
         id="nccl.hang.spinning",
+        subject=Subject("node", "", ctx.node),
         evidence=_facts(ctx, busy),
         confidence="medium",
     )

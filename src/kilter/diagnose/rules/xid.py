@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from kilter.diagnose.engine import Context, NodeEvents, rule
 from kilter.facts.event import Event
 from kilter.facts.finding import Cause, Finding, Subject
-from kilter.knowledge import sxid, xid
+from kilter.knowledge import drivers, sxid, xid
 
 #: XIDs that mostly follow another one on the same GPU: what kills the channel comes first.
 FOLLOWERS = (43, 45)
@@ -259,6 +259,41 @@ _SXID_SEVERITY = {
     "corrected_or_rate": "info",
     "unknown": "warning",
 }
+
+
+@rule(
+    "driver.known_bad_version",
+    "The driver has the fix of a bug that shows",
+    scope="log",
+    family="driver",
+    sop="SOP-GSP",
+    hint="cat /proc/driver/nvidia/version, with the kernel log",
+    sources=("knowledge: driver_bugs.yaml",),
+)
+def known_bad_driver(log: NodeEvents, ctx: Context) -> Iterator[Finding]:
+    """An XID in the log is the sign of a bug that the running driver still has and a later release of its branch fixed."""
+    events = log.of("xid")
+    if not events:
+        return
+    version = log.snapshot.software.driver_version if log.snapshot is not None else None
+    if version is None:
+        raise ctx.missing("driver version")
+    for code in sorted({e.code for e in events if e.code is not None}):
+        bug = drivers.known_bug(version, code)
+        if bug is None:
+            continue
+        yield ctx.finding(
+            "warning",
+            f"driver {version} has a known bug that shows as XID {code}: {bug.what}; {bug.below} has the fix",
+            subject=Subject("node", "", log.node),
+            evidence=[ctx.fact(log.snapshot.software, "driver_version"), *[e for e in events if e.code == code][:4]]
+            if log.snapshot is not None
+            else [],
+            causes=[Cause(bug.what, "likely", f"returns with {bug.below} or later: another cause")],
+            action=f"Go to {bug.below} or later." + (f" Until then: {bug.workaround}." if bug.workaround else ""),
+            sources=[bug.source],
+            confidence=bug.confidence,
+        )
 
 
 @rule(

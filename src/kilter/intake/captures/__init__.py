@@ -114,7 +114,12 @@ CAPTURES: list[Capture] = [
     Capture("/proc/cmdline", r"BOOT_IMAGE=\S+ ", "proc_files"),
     Capture("/proc/driver/nvidia/version", r"NVRM version: ", "proc_files"),
     Capture("/proc/limits", r"Limit\s+Soft Limit\s+Hard Limit\s+Units", "proc_files"),
-    Capture("lsmod", r"Module\s+Size\s+Used by", "proc_files"),
+    Capture(
+        "lsmod",
+        r"Module\s+Size\s+Used by|(?:nvidia\w{0,20}|nv_peer_mem|gdrdrv|mlx5_(?:core|ib)|ib_core) +\d{4,9} +\d{1,5}(?: +[\w,]+)?[ \t]*$",
+        "proc_files",
+        repeats=True,
+    ),
     Capture("/proc/modules", r"\w+ \d+ \d+ (?:-|[\w,]+,) (?:Live|Loading|Unloading) 0x", "proc_files", repeats=True),
     Capture("uname -a", r"Linux \S+ \d+\.\d+\S* #\d", "proc_files"),
     Capture(
@@ -139,9 +144,18 @@ CAPTURES: list[Capture] = [
         "collector",
         repeats=True,
     ),
+    Capture(
+        "systemctl",
+        r"[\u25cf\u25cb\u00d7\u2717\u21bb*] ?[\w@.:\\-]{1,200}\.service(?: - |[ \t]*$)|Unit [\w@.:\\-]{1,200}\.service could not be found\.",
+        "systemctl",
+        repeats=True,
+    ),
     Capture("nv-fabricmanager --version", r"Fabric Manager version is ?: ?\d", "collector"),
     Capture(
-        "Fabric Manager log", r"\[[A-Z][a-z]{2} +\d+ \d{4} [\d:]+\] \[[A-Z]+ *\] \[tid \d+\] ", "fabric_manager", repeats=True
+        "Fabric Manager log",
+        r"\[[A-Z][a-z]{2} +\d+ \d{4} [\d:]+\] \[[A-Z]+ *\] \[tid \d+\] |[A-Z][a-z]{2} +\d{1,2} [\d:]{8} \S{1,253} nv-fabricmanager(?:\[\d+\])?: ",
+        "fabric_manager",
+        repeats=True,
     ),
     Capture("perfquery", r"# Port[\w ]* counters: [^\n]{1,200}port \d+|PortSelect:\.+\d", "perfquery", repeats=True),
     Capture(
@@ -183,7 +197,7 @@ CAPTURES: list[Capture] = [
     ),
     Capture(
         "container log",
-        r"(?:(?:[A-Z][a-z]{2} +\d{1,2} [\d:]{8}|\d{4}-\d\d-\d\dT[\d:.]{8,18}\S{0,6}) [\w.-]+ (?:dockerd|containerd|kubelet|k3s|crio|nvidia-[\w-]+)(?:\[\d+\])?: |docker: |Error response from daemon: |nvidia-container-cli: |[IWEF]\d{4} \d\d:\d\d:\d\d\.\d{6} +\d+ \S+\.go:\d+\] |time=\"\d{4}-[^\"\n]{5,35}\" level=\w+ |\d{4}/\d\d/\d\d \d\d:\d\d:\d\d (?=[^\n]*(?:XidCritical|device marked|device plugin|NVML))|libibverbs: )",
+        r"(?:(?:[A-Z][a-z]{2} +\d{1,2} [\d:]{8}|\d{4}-\d\d-\d\dT[\d:.]{8,18}\S{0,6}) [\w.-]+ (?:dockerd|containerd|kubelet|k3s|crio|nvidia-[\w-]+)(?:\[\d+\])?: |docker: |Error response from daemon: |nvidia-container-cli: |[IWEF]\d{4} \d\d:\d\d:\d\d\.\d{6} +\d+ \S+\.go:\d+\] |time=\"?\d{4}-[^\"\n ]{5,35}\"? level=\w+ |\d{4}/\d\d/\d\d \d\d:\d\d:\d\d (?=[^\n]*(?:XidCritical|device marked|device plugin|NVML))|libibverbs: )",
         "container_logs",
         repeats=True,
     ),
@@ -225,6 +239,8 @@ CAPTURES: list[Capture] = [
         "dcgmi",
         repeats=True,
     ),
+    Capture("dcgmi --version", r"Version ?: \d+\.\d+\.\d+[ \t]*\r?\nBuild ID ?: ", "dcgmi"),
+    Capture("nvidia-imex-ctl", r"Connectivity Table Legend:[ \t]*$|Domain State: [A-Z]+[ \t]*$", "imex", repeats=True),
     Capture(
         "dcgmi -j",
         r'\{\s*"(?:DCGM (?:GPU )?Diagnostic"\s*:|body"\s*:\s*\{\s*"(?:GPU|CPU|CPU Core|NvSwitch|Switch|ConnectX|Link|Overall Health)"\s*:)',
@@ -284,6 +300,18 @@ CAPTURES: list[Capture] = [
         repeats=True,
     ),
 ]
+
+#: Commands whose output says nothing of where it comes from ("active", "version: 3.3.5"): known by the command behind a prompt alone.
+BY_COMMAND: list[tuple[re.Pattern[str], Capture]] = [
+    (re.compile(r"(?:^|[ /])systemctl +(?:--\S+ +)*is-(?:active|failed) "), Capture("systemctl", "", "systemctl")),
+    (re.compile(r"(?:^|[ /])dcgmi +(?:--version|-v)\b"), Capture("dcgmi --version", "", "dcgmi")),
+]
+
+
+def by_command(command: str) -> Capture | None:
+    """The capture of a command in :data:`BY_COMMAND`."""
+    return next((capture for pattern, capture in BY_COMMAND if pattern.search(command)), None)
+
 
 STARTS = re.compile("|".join(f"^(?P<c{i}>{capture.start})" for i, capture in enumerate(CAPTURES)), re.M)
 

@@ -1,4 +1,4 @@
-"""Lines of container runtimes and of the NVIDIA device plugin that tell of GPUs: docker, containerd, CRI-O, kubelet, libnvidia-container.
+"""Lines of container runtimes and of the NVIDIA device plugin and dcgm-exporter that tell of GPUs: docker, containerd, CRI-O, kubelet.
 
 Texts: NVIDIA/libnvidia-container (src/cli, src/error.c), NVIDIA/k8s-device-plugin (internal/rm/health.go, internal/plugin/server.go), moby
 (daemon/devices.go: "could not select device driver"), containerd (no runtime for "nvidia"), and issues of NVIDIA/nvidia-container-toolkit.
@@ -27,9 +27,13 @@ MARKS = (
     "libibverbs",
     "/dev/infiniband",
     "unresolvable CDI",
+    "DCP metrics",
+    "dcgm-exporter",
 )
 
 _KINDS: tuple[tuple[str, re.Pattern[str]], ...] = (
+    ("container.exporter_no_profiling", re.compile(r"[Nn]ot collecting DCP metrics: (?P<error>[^\"\\]{1,160})")),
+    ("container.exporter_version", re.compile(r"Starting dcgm-exporter\"? [Vv]ersion=\"?(?P<version>\d+\.\d+\.\d+)")),
     ("k8s.plugin_xid", re.compile(r"XidCriticalError: Xid=(?P<xid>\d{1,4}) on Device=(?P<device>[\w./:-]+)")),
     (
         "k8s.plugin_unhealthy",

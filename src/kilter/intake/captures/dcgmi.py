@@ -429,9 +429,24 @@ def _json(block: Block, fragment: Fragment) -> None:
             fragment.unparsed(number, line[:200])
 
 
+_VERSION_LINE = re.compile(r"version ?: (\d+(?:\.\d+)+)$", re.I)
+
+
+def _versions(block: Block, fragment: Fragment) -> None:
+    """``version: 3.3.5``; older ones print "Version : 2.4.6" and lines about the build."""
+    for number, text in bounded.lines(block, fragment):
+        if (match := _VERSION_LINE.match(text.strip())) is not None:
+            _version(fragment, match[1], number)
+        elif text.strip() and not re.match(r"[A-Z][A-Za-z ]{1,20} ?: ", text.strip()):
+            fragment.unparsed(number, text)
+
+
 def parse(block: Block, fragment: Fragment) -> None:
     """Results into ``snapshot.diagnostics``, GPUs of ``discovery`` into ``snapshot.accelerators``."""
     opening = next((line.strip() for line in block.lines if line.strip()), "")
+    if block.source.tool == "dcgmi --version":
+        _versions(block, fragment)
+        return
     if opening.startswith("{"):
         _json(block, fragment)
         return

@@ -128,7 +128,7 @@ class NcclLog:
             for address in _ADDRESS.findall(own.group(0)):
                 job.addresses.setdefault(address, process[0])
         if "via " in text and (via := _VIA.search(text)):
-            self._connection(int(via.group(1)), int(via.group(2)), via.group(3), number)
+            self._connection(int(via.group(1)), int(via.group(2)), via.group(3), number, process[0])
         elif found := _VERSION.search("NCCL " + text if text.startswith("version ") else text):
             self._version(found.group(1), number)
         elif found := _NETWORK.search(text):
@@ -151,7 +151,12 @@ class NcclLog:
             if job.ib_devices is None:
                 job.put("ib_devices", [], (0, number))
         elif found := _IB_USING.search(text):
-            job.put("ib_devices", _IB_NAME.findall(found.group(1)), (0, number))
+            names = _IB_NAME.findall(found.group(1))
+            job.put("ib_devices", names, (0, number))
+            known = job.ib_devices_by_node.get(process[0])
+            if process[0] and (known is None or len(names) < len(known)):
+                job.ib_devices_by_node[process[0]] = names
+                job.origin[f"ib_devices_by_node/{process[0]}"] = (0, number)
         elif found := _GDR_HCA.search(text):
             number_, name, near = found.group("hca"), found.group("name"), found.group("near")
             job.gdr[name or f"HCA {number_ or near or '?'}"] = found.group(1).lower()
@@ -192,7 +197,7 @@ class NcclLog:
         if bus is not None and known.bus_id is None:
             known.bus_id = _bus(bus)
 
-    def _connection(self, a: int, b: int, via: str, number: int) -> None:
+    def _connection(self, a: int, b: int, via: str, number: int, node: str) -> None:
         kind = _NETDEV_SLOT.sub("", via.strip())
         if kind == "direct shared memory":  # NCCL before 2.12
             kind = "SHM/direct"
@@ -200,6 +205,8 @@ class NcclLog:
         if connection is None:
             connection = self._via[kind] = NcclConnection(via=kind, origin={"": (0, number)})
         connection.count += 1
+        if node:
+            connection.by_node[node] = connection.by_node.get(node, 0) + 1
         self._links.append((a, b, kind))
 
     def _warning(self, match: re.Match[str], line: str, number: int, process: tuple[str, str, str]) -> None:

@@ -124,7 +124,7 @@ def _modules(block: Block, fragment: Fragment) -> None:
         users = (match[4] or "").strip("-")
         module.put("used_by", [user for user in users.split(",") if user])
     kernel.put("modules", modules, fragment.ref(block.first_line))
-    if "grep" in block.source.command:
+    if "grep" in block.source.command or not re.match(r"Module\s+Size\s+Used by|\S+ \d+ \d+ \S+ [LU]", block.lines[0].strip()):
         kernel.missing["modules"] = Missing(
             Reason.NOT_COLLECTED, "the list was filtered: a module that is not in it may be loaded", "lsmod"
         )
@@ -276,6 +276,7 @@ _FIRST_LINES: list[tuple[re.Pattern[str], _Reader]] = [
     (re.compile(r"Limit\s+Soft Limit"), _limits),
     (re.compile(r"Module\s+Size\s+Used by"), _modules),
     (_MODULE, _modules),
+    (_LSMOD, _modules),
     (re.compile(r"Linux \S+ \d+\.\d+"), _uname),
     (re.compile(r"(?:PRETTY_NAME|NAME|ID|VERSION|DISTRIB_ID)="), _os_release),
     (re.compile(r"(?:Filesystem|文件系统|Dateisystem|Sys\. de fichiers)\s"), _df),
