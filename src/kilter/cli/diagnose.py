@@ -67,7 +67,9 @@ def command(
 
 
 def _title(case: Case, paths: tuple[str, ...]) -> str:
-    nodes = [s.node for s in case.snapshots if s.node]
+    from kilter.intake.stored import node_names
+
+    nodes = [name for name in node_names(case.snapshots) if name]
     return ", ".join(nodes[:8]) + (f" and {len(nodes) - 8} more" if len(nodes) > 8 else "") or ", ".join(paths) or "this host"
 
 

@@ -20,6 +20,7 @@ from kilter.facts.case import Case, Snapshot
 from kilter.facts.event import Clock, Event
 from kilter.facts.finding import Cause, Check, Diagnosis, Evidence, Finding, Severity, Subject
 from kilter.facts.nccl import NcclJob
+from kilter.intake.stored import node_names
 
 T = TypeVar("T")
 C = TypeVar("C", bound="Callable[..., Finding | Iterable[Finding] | None]")
@@ -146,6 +147,11 @@ class Context:
     @property
     def node(self) -> str:
         return self.subject.node
+
+    @property
+    def nodes(self) -> frozenset[str]:
+        """Names of the nodes that have a snapshot."""
+        return self._run.nodes
 
     @property
     def profiles(self) -> list[Profile]:
@@ -421,6 +427,7 @@ class Run:
 
     def __init__(self, case: Case, rules: Iterable[Rule]) -> None:
         self.case = case
+        self.nodes = frozenset(node_names(case.snapshots))
         self.profiles: list[Profile] = []
         self._asked = [_Asked(one, Check(rule=one.id, title=one.title, family=one.family), []) for one in rules]
         self._scopes: dict[str, list[_Asked]] = {}

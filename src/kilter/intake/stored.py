@@ -96,3 +96,9 @@ class Snapshots(Sequence[Snapshot]):
 
 def _load(item: Snapshot | Stored) -> Snapshot:
     return item.load() if isinstance(item, Stored) else item
+
+
+def node_names(snapshots: Sequence[Snapshot]) -> list[str]:
+    """The nodes of snapshots, without reading those that are stored."""
+    items: Sequence[Snapshot | Stored] = snapshots._items if isinstance(snapshots, Snapshots) else snapshots
+    return [item.node for item in items]

@@ -124,10 +124,10 @@ def _finding(findings: list[Finding], nodes: Sequence[NodeSummary]) -> list[Bloc
     return [*blocks, Block("ul", items=points)]
 
 
-def _impact(case: Case, groups: list[list[Finding]]) -> list[Block]:
+def _impact(case: Case, known: Sequence[NodeSummary], groups: list[list[Finding]]) -> list[Block]:
     points = []
     bad = {f.subject.node for findings in groups for f in findings if f.severity.rank >= Severity.ERROR.rank}
-    nodes = {s.node for s in case.snapshots} | set(case.kernel_logs)
+    nodes = {one.node for one in known} | set(case.kernel_logs)
     if bad:
         points.append(
             f"{len(bad)} of {max(len(nodes), len(bad))} node(s) with an error or worse: {', '.join(sorted(bad - {''})) or 'not named'}"
@@ -228,7 +228,7 @@ def document(
         Block("h2", "Evidence and causes"),
         *([b for findings in groups for b in _finding(findings, diagnosis.nodes)] or [Block("p", "None.")]),
         Block("h2", "Impact"),
-        *_impact(case, groups),
+        *_impact(case, diagnosis.nodes, groups),
         Block("h2", "Actions"),
         *_actions(groups, diagnosis.nodes),
         Block("h2", "Procedures"),

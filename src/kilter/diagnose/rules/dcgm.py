@@ -336,8 +336,7 @@ def _dcgm_version(snapshot: Snapshot) -> str | None:
 
 def _of_exporter(snapshot: Snapshot, ctx: Context, kind: str) -> list[Event]:
     """What a dcgm-exporter of this node logged; its log rarely names the node."""
-    nodes = {s.node for s in ctx.case.snapshots}
-    return [e for e in ctx.case.events if e.kind == kind and (e.node == snapshot.node or e.node not in nodes)]
+    return [e for e in ctx.case.events if e.kind == kind and (e.node == snapshot.node or e.node not in ctx.nodes)]
 
 
 def _is_blackwell(gpu: Accelerator) -> bool:

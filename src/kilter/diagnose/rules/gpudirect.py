@@ -21,10 +21,12 @@ _NEEDS_RELAXED = {("GenuineIntel", 6, 207): "openucx/ucx#10955: Emerald Rapids, 
 _AMD = "openucx/ucx#8062: AMD EPYC, 150 of 200 Gbit/s without it"
 
 
-def snapshots_of(case: Case, job: NcclJob) -> list[Snapshot]:
+def snapshots_of(ctx: Context, job: NcclJob) -> Iterator[Snapshot]:
     """Snapshots of the job's nodes; those without a name when the case has one node only."""
-    named = [s for s in case.snapshots if s.node in job.nodes]
-    return named or [s for s in case.snapshots if not s.node or len(case.snapshots) == 1]
+    nodes = set(job.nodes)
+    named = [p for p in ctx.profiles if p.node in nodes]
+    for profile in named or [p for p in ctx.profiles if not p.node or len(ctx.profiles) == 1]:
+        yield ctx.case.snapshots[profile.position]
 
 
 def _uses_nvlink(snapshot: Snapshot) -> bool:
@@ -66,7 +68,7 @@ def p2p_hang(case: Case, ctx: Context) -> Iterator[Finding]:
         direct = [c for c in job.connections if c.via.startswith("P2P")]
         if not direct:
             continue
-        for snapshot in snapshots_of(case, job):
+        for snapshot in snapshots_of(ctx, job):
             timed_out = [r for r in case.collectives if r.state == "timed out"]
             if not (timed_out or all_spin(snapshot)) or _uses_nvlink(snapshot):
                 continue
@@ -129,11 +131,16 @@ def peermem_unused(job: NcclJob, ctx: Context) -> Finding | None:
     Loaded is no proof: it must have registered with the ib_core of the running OFED. Connections that NCCL stages because GPU and NIC are
     far apart say "enabled" for the adapter and are not meant; nor are jobs that turn it off by NCCL_NET_GDR_LEVEL.
     """
-    nodes = snapshots_of(ctx.case, job)
-    loaded = [(s, name) for s in nodes for name in _PEERMEM if name in (s.kernel.modules or {})]
-    if not any(s.kernel.modules is not None for s in nodes):
+    known, loaded = False, None
+    for snapshot in snapshots_of(ctx, job):
+        known = known or snapshot.kernel.modules is not None
+        name = next((name for name in _PEERMEM if name in (snapshot.kernel.modules or {})), "")
+        if name:
+            loaded = snapshot, name
+            break
+    if not known:
         raise ctx.missing("modules of the job's nodes", "lsmod")
-    if not loaded:
+    if loaded is None:
         raise ctx.skip("no peer-memory module is loaded")
     if job.environment.get("NCCL_NET_GDR_LEVEL", "").upper() in ("0", "LOC"):
         raise ctx.skip("NCCL_NET_GDR_LEVEL turns GPUDirect RDMA off")
@@ -144,7 +151,7 @@ def peermem_unused(job: NcclJob, ctx: Context) -> Finding | None:
         raise ctx.missing("what NCCL says of GPUDirect RDMA")
     if direct or "enabled" in job.gdr.values() or not (off or staged):
         return None
-    snapshot, name = loaded[0]
+    snapshot, name = loaded
     version = _version(job.version)
     old = version is not None and version < (2, 23) and name == "nvidia_peermem"
     return ctx.finding(
