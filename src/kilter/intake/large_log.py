@@ -6,6 +6,7 @@ GNU grep searches fixed strings at memory speed; nothing in Python comes near. W
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -20,7 +21,8 @@ PIECE = 16 << 20
 
 
 def _by_grep(grep: str, path: Path, marks: tuple[str, ...]) -> Iterator[tuple[int, str]]:
-    argv = [grep, "-anF", *(word for mark in marks for word in ("-e", mark)), "--", str(path)]
+    # One extended expression is matched by one automaton; GNU grep takes twice as long for as many fixed strings.
+    argv = [grep, "-anE", "-e", "|".join(re.sub(r"([][.()*+?{}|^$\\\\])", r"\\\1", mark) for mark in marks), "--", str(path)]
     with subprocess.Popen(
         argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL, env={**os.environ, "LC_ALL": "C"}
     ) as process:

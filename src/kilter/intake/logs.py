@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from kilter.facts.base import Source
 from kilter.facts.case import Input
 from kilter.intake.captures import kernel_log, nccl, torch_log, tracebacks
@@ -9,6 +11,10 @@ from kilter.intake.fragment import Fragment
 
 #: A line without any of these is no event of any reader.
 MARKS: tuple[str, ...] = tuple(dict.fromkeys((*kernel_log.MARKS, *nccl.MARKS, *torch_log.MARKS, *tracebacks.MARKS)))
+
+
+class _Reader(Protocol):
+    def feed(self, number: int, line: str, /) -> object: ...
 
 
 class Logs:
@@ -20,28 +26,26 @@ class Logs:
         self.nccl = nccl.NcclLog(name, year=year)
         self.torch = torch_log.TorchLog(name, year=year)
         self.tracebacks = tracebacks.Tracebacks(name, year=year)
-
-    def scan(self, text: str) -> None:
-        """All lines of ``text``, each by the readers whose marks it holds."""
-        for marks, reader in (
-            (kernel_log.MARKS, self.kernel),
+        self._readers: tuple[tuple[tuple[str, ...], _Reader], ...] = (
             (nccl.MARKS, self.nccl),
             (torch_log.MARKS, self.torch),
             (tracebacks.MARKS, self.tracebacks),
-        ):
+            (kernel_log.MARKS, self.kernel),
+        )
+
+    def scan(self, text: str) -> None:
+        """All lines of ``text``, each by the readers whose marks it holds."""
+        for marks, reader in self._readers:
             for number, line in kernel_log.marked_lines(text, marks):
                 reader.feed(number, line)
 
     def feed(self, number: int, line: str) -> None:
         """One line that holds one of :data:`MARKS`."""
-        if any(mark in line for mark in nccl.MARKS):
-            self.nccl.feed(number, line)
-        if any(mark in line for mark in torch_log.MARKS):
-            self.torch.feed(number, line)
-        if any(mark in line for mark in tracebacks.MARKS):
-            self.tracebacks.feed(number, line)
-        if any(mark in line for mark in kernel_log.MARKS):
-            self.kernel.feed(number, line)
+        for marks, reader in self._readers:
+            for mark in marks:
+                if mark in line:
+                    reader.feed(number, line)
+                    break
 
     @property
     def event_lines(self) -> set[int]:

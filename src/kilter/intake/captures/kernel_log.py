@@ -248,7 +248,9 @@ RULES: tuple[tuple[str, re.Pattern[str], Maker], ...] = (
     ("inaccessible", re.compile(r"(?P<driver>[\w-]{1,40}) " + _PCI + r": Unable to change power state from \S{1,10} to \S{1,10}, device inaccessible.*"), _simple("pcie.inaccessible", "driver")),
     ("giving up", re.compile(r"(?P<driver>[\w-]{1,40}) " + _PCI + r": not ready \d{1,9} ?ms after (?P<after>[\w ()]{1,40}); giving up.*"), _simple("pcie.inaccessible", "driver", "after")),
     ("Kernel panic", re.compile(r"Kernel panic - not syncing.*"), _simple("kernel.panic")),
-    ("", re.compile(r"(?:\bBUG: (?!soft)|\bOops: |general protection fault).*"), _simple("kernel.oops")),
+    ("BUG: ", re.compile(r"\bBUG: (?!soft).*"), _simple("kernel.oops")),
+    ("Oops: ", re.compile(r"\bOops: .*"), _simple("kernel.oops")),
+    ("general protection", re.compile(r"general protection fault.*"), _simple("kernel.oops")),
 )  # fmt: skip
 
 #: Texts that applications print too: they count only behind a kernel log's time.
@@ -259,6 +261,23 @@ _FAULT = re.compile(
     r"\b(?:error|err|fail(?:ed|ure|s)?|fatal|assert\w*|timed? ?out|timeout|corrupt\w*|lost|hang|hung|unable|invalid|exception|critical)\b",
     re.I,
 )
+#: One of these is in every text that the two patterns match; looking for them is cheap.
+_STEMS = (
+    "xid",
+    "err",
+    "fail",
+    "fatal",
+    "assert",
+    "time",
+    "corrupt",
+    "lost",
+    "hang",
+    "hung",
+    "unable",
+    "invalid",
+    "exception",
+    "critical",
+)
 #: Parts of dumps and messages that belong to an event already reported, or that are no fault.
 _BENIGN = re.compile(
     r"RPC buffer contains|RPC (?:event )?history|entry function|^NVRM: +-?\d+ |GPU at PCI:|GPU Board Serial|loading NVIDIA|SXid.*Data \{|"
@@ -266,6 +285,19 @@ _BENIGN = re.compile(
     r"kernel API|Flooding|\bPCIe bandwidth\b",
     re.I,
 )
+
+
+def _is_unknown_fault(message: str) -> bool:
+    """Whether a line that no rule knows tells of trouble in a driver that matters."""
+    if not ("NVRM: " in message or "nvidia-" in message or "mlx5_" in message or "kunlun" in message):
+        return False
+    low = message.lower()
+    for stem in _STEMS:
+        if stem in low:
+            return bool(
+                _XID_LIKE.search(message) or (_SMELL.search(message) and _FAULT.search(message) and not _BENIGN.search(message))
+            )
+    return False
 
 
 #: What a boot log says of the machine itself.
@@ -382,7 +414,7 @@ class KernelLog:
             device, _ = self._pending_gpu
             self._pending_gpu = None
             return self._keep(Event(kind="gpu.off_bus", device=device, text=message), stamp, number)
-        if _XID_LIKE.search(message) or (_SMELL.search(message) and _FAULT.search(message) and not _BENIGN.search(message)):
+        if _is_unknown_fault(message):
             return self._keep(Event(kind="unknown_fault", text=message[:400]), stamp, number)
         return None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import functools
 import re
 from typing import NamedTuple
 
@@ -99,6 +100,18 @@ def _syslog(match: re.Match[str], year: int) -> Stamp | None:
     return Stamp(match.end(), time, Clock.LOCAL, 0.0 if fraction else 0.5, node, not printed_year)
 
 
+@functools.lru_cache(maxsize=256)
+def _ctime(text: str) -> float | None:
+    """Seconds of ``Fri Nov  7 12:24:18 2025``, taken as UTC; None for a moment that does not exist. A log has many lines a second."""
+    try:
+        _, word, day, clock, year = text.split()
+        hour, minute, second = clock.split(":")
+        moment = datetime.datetime(int(year), _MONTHS[word.lower()], int(day), int(hour), int(minute), int(second), tzinfo=UTC)
+    except (ValueError, KeyError):
+        return None
+    return moment.timestamp()
+
+
 def read_stamp(line: str, *, year: int) -> Stamp:
     """Read the prefix of one line. ``year`` stands in where the form has none (classic syslog), and is marked as assumed.
 
@@ -107,26 +120,21 @@ def read_stamp(line: str, *, year: int) -> Stamp:
     """
     start = 0
     node = ""
-    if match := _PDSH.match(line):
-        node, start = match.group(1), match.end()
-    if match := _LEVEL.match(line, start):
-        start = match.end()
-    if match := _BOOT.match(line, start):
-        return Stamp(match.end(), float(match.group(1)), Clock.BOOT, 0.0, node)
-    if match := _DELTA.match(line, start):
-        return Stamp(match.end(), node=node)
-    if match := _CTIME.match(line, start):
-        try:
-            _, word, day, clock, printed_year = match.group(1).split()
-            hour, minute, second = clock.split(":")
-            moment = datetime.datetime(
-                int(printed_year), _MONTHS[word.lower()], int(day), int(hour), int(minute), int(second), tzinfo=UTC
-            )
-        except (ValueError, KeyError):
+    if not line.startswith("["):
+        if match := _PDSH.match(line):
+            node, start = match.group(1), match.end()
+        if match := _LEVEL.match(line, start):
+            start = match.end()
+    if line.startswith("[", start):
+        if match := _BOOT.match(line, start):
+            return Stamp(match.end(), float(match.group(1)), Clock.BOOT, 0.0, node)
+        if match := _DELTA.match(line, start):
             return Stamp(match.end(), node=node)
-        # dmesg -T computes wall time from the boot clock; it drifts by seconds over suspend and NTP slews.
-        return Stamp(match.end(), moment.timestamp(), Clock.LOCAL, 1.0, node)
-    if match := _KMSG.match(line, start):
+        if match := _CTIME.match(line, start):
+            time = _ctime(match.group(1))
+            # dmesg -T computes wall time from the boot clock; it drifts by seconds over suspend and NTP slews.
+            return Stamp(match.end(), node=node) if time is None else Stamp(match.end(), time, Clock.LOCAL, 1.0, node)
+    elif match := _KMSG.match(line, start):
         return Stamp(match.end(), int(match.group(3)) / 1e6, Clock.BOOT, 0.0, node)
     stamp = None
     if match := _ISO.match(line, start):
