@@ -2,14 +2,17 @@
 
 import copy
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+from kilter.diagnose.engine import diagnose
 from kilter.facts.accelerator import Accelerator, EccCounts, NvLink, Reading
 from kilter.facts.base import Reason
 from kilter.facts.case import Snapshot
 from kilter.facts.host import Host, Service, Software
 from kilter.facts.pci import PciDevice
+from kilter.intake.read import read_paths
 
 Facts = Callable[..., "Verdict"]  # noqa: F821 - the fixture's class lives in conftest
 
@@ -306,3 +309,17 @@ def test_unsupported_memory_checks_do_not_apply_to_workstation_cards(facts: Fact
     ):
         card.lacks(field, Reason.NOT_SUPPORTED)
     assert facts(node(card)).outcome("gpu.row_remap.failure") == "not applicable"
+
+
+@pytest.mark.parametrize(("printed", "found"), [("12", 1), ("0", 0), ("N/A", 0)])
+def test_uncorrected_count_of_the_default_table_is_read(tmp_path: Path, printed: str, found: int) -> None:
+    table = tmp_path / "nvidia-smi.txt"
+    table.write_text(
+        "| NVIDIA-SMI 550.54.15              Driver Version: 550.54.15      CUDA Version: 12.4     |\n"
+        "|-----------------------------------------+------------------------+----------------------+\n"
+        f"|   0  NVIDIA A100-SXM4-80GB          On  |   00000000:07:00.0 Off |{printed:>21} |\n"
+        "| N/A   31C    P0             62W /  400W |       0MiB /  81920MiB |      0%      Default |\n"
+        "|                                         |                        |             Disabled |\n"
+    )
+    told = [f for f in diagnose(read_paths([str(table)])).findings if f.id == "gpu.ecc.uncorrected"]
+    assert len(told) == found

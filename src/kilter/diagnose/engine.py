@@ -258,6 +258,12 @@ class Context:
         )
 
 
+def times(events: Iterable[Event]) -> str:
+    """`` (12 times)`` behind what happened more than once, else nothing."""
+    count = sum(event.count for event in events)
+    return f" ({count} times)" if count > 1 else ""
+
+
 def _time_note(events: list[Event]) -> str:
     timed = [e for e in events if e.time is not None]
     notes = []

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from kilter.diagnose.engine import Context, NodeEvents, rule
+from kilter.diagnose.engine import times as _times
 from kilter.facts.event import Event
 from kilter.facts.finding import Cause, Evidence, Finding, Subject
 from kilter.knowledge import aer
@@ -19,11 +20,6 @@ ASKED_S = 30.0
 
 def _count(events: list[Event]) -> int:
     return sum(e.count for e in events)
-
-
-def _times(events: list[Event]) -> str:
-    count = _count(events)
-    return f" ({count} times)" if count > 1 else ""
 
 
 def _by_device(events: list[Event]) -> dict[str, list[Event]]:

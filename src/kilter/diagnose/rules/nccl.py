@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kilter.diagnose.engine import Context, rule
+from kilter.diagnose.engine import Context, rule, times
 from kilter.facts.event import Event
 from kilter.facts.finding import Cause, Evidence, Finding
 from kilter.facts.nccl import NcclJob
@@ -310,7 +310,7 @@ def completion(job: NcclJob, ctx: Context) -> Iterator[Finding]:
         severity = "warning" if code == "5" else "error"
         yield ctx.finding(
             severity,
-            f"RDMA completion status {code}: {text} ({sum(e.count for e in events)} times)",
+            f"RDMA completion status {code}: {text}{times(events)}",
             id=f"nccl.net.ib.completion_error_{code}",
             evidence=events,
             causes=causes,

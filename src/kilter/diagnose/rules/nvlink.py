@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kilter.diagnose.engine import Context, NodeEvents, rule
+from kilter.diagnose.engine import Context, NodeEvents, rule, times
 from kilter.facts.accelerator import Accelerator
 from kilter.facts.case import Snapshot
 from kilter.facts.finding import Cause, Evidence, Finding, Subject
@@ -394,7 +394,7 @@ def detect_failed(log: NodeEvents, ctx: Context) -> Finding | None:
         return None
     return ctx.finding(
         "warning",
-        f"the driver failed to detect NVLink peers ({sum(e.count for e in events)} times)",
+        f"the driver failed to detect NVLink peers{times(events)}",
         evidence=events,
         confidence="medium",
         missing=["state of the links afterwards"],

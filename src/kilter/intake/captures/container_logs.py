@@ -125,7 +125,7 @@ def event_of(text: str) -> Event | None:
         groups = {name.rstrip("2"): value.strip(" .") for name, value in match.groupdict().items() if value and value.strip(" .")}
         code = groups.pop("xid", None)
         device = groups.pop("device", "")
-        start = max(match.start() - 20, 0)
+        start = 0 if match.start() <= 120 else text.rfind(" ", 0, match.start() - 20) + 1
         return Event(
             kind=kind,
             text=text[start : match.end() + 120].strip()[:300],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from kilter.facts.accelerator import Accelerator, MigDevice, Process, Reading
+from kilter.facts.accelerator import Accelerator, EccCounts, MigDevice, Process, Reading
 from kilter.facts.pci import pci_address
 from kilter.intake.captures.nvidia_smi import put_driver, timestamp
 from kilter.intake.fragment import Block, Fragment
@@ -63,6 +63,8 @@ def parse(block: Block, fragment: Fragment) -> None:
                 current.put("error", "nvidia-smi prints ERR!", ref)
             if ecc.isdigit():
                 current.put("ecc_mode", True, ref)
+                # The column is headed "Volatile Uncorr. ECC"; nvidia-smi prints the total since the driver was loaded.
+                current.put("ecc_volatile", EccCounts(total_uncorrected=int(ecc[:18]), origin={"": ref}), ref)
             elif ecc == "Off":
                 current.put("ecc_mode", False, ref)
         elif (match := _STATE.match(line)) and current is not None and reading is not None:
