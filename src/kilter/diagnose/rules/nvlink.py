@@ -169,6 +169,25 @@ def some_inactive(gpu: Accelerator, ctx: Context) -> Finding | None:
         return None
     if down and active >= best and best:
         return None
+    listed = [link.id for link in gpu.nvlinks or []]
+    if not down and active > max(peers, default=0) - 1:
+        # The driver's tool prints links that are down, too: what it does not print is cut from the text, or not on this variant of the product.
+        if sorted(listed) != list(range(len(listed))):
+            raise ctx.missing("a whole list of the NVLinks", _STATUS)
+        return ctx.finding(
+            "info",
+            f"{active} NVLinks are listed, all active; this product has {best}",
+            evidence=[ctx.fact(gpu, "name"), Evidence(f"{active} active links", ctx.where(gpu, "nvlinks"))],
+            causes=[
+                Cause(
+                    "the listing was cut, or a variant of the product with fewer links",
+                    "likely",
+                    "nvidia-smi nvlink -s as a whole",
+                )
+            ],
+            confidence="low",
+            action="Nothing, unless siblings of the same model have more.",
+        )
     who = f"of {best}" if best else f"of {active + len(down)}"
     return ctx.finding(
         "error",

@@ -25,7 +25,10 @@ _LINE = re.compile(
 _BARE = re.compile(
     r"(?:\[rank ?(?P<device>\d+)\][: ]*)?(?:(?P<file>[\w/.-]+\.(?:cc|cu|h|cpp)):(?P<line>\d+) )?NCCL (?P<level>INFO|WARN) (?P<text>.*)"
 )
-_VERSION = re.compile(r"NCCL version (\d+\.\d+(?:\.\d+)?\S*)")
+#: Lines of several ranks run into each other: "2.7.8+cuda10.2NCCL version 2.7.8+cuda10.2".
+_VERSION = re.compile(
+    r"NCCL version (\d{1,3}\.\d{1,3}(?:\.\d{1,3})?(?:-\d{1,3})?(?:\+cuda\d{1,2}\.\d{1,2})?(?:(?!NCCL)[\w.+-])*)"
+)
 _CUDA_DRIVER = re.compile(r"cudaDriverVersion (\d+)")
 _NETWORK = re.compile(r"(?:Using network|Assigned NET plugin) (.+?)(?: to comm.*)?$")
 _IB_USING = re.compile(r"NET/IB ?: ?Using ((?:\[\d+\]\S+ ?)+)")
