@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from kilter.facts.base import Ref
 from kilter.facts.cluster import ClusterJob, ClusterNode
 from kilter.intake.captures import slurm_values as values
@@ -44,13 +46,17 @@ def _put_gpus(node: ClusterNode, text: str, field: str, ref: Ref) -> None:
         node.put(field, 0, ref)
 
 
+_HOST = re.compile(r"[A-Za-z0-9][\w.-]{0,252}")
+
+
 def add_node_row(cells: Cells, nodes: Nodes, line: int) -> bool:
     """One row of sinfo; False when it names no node."""
     ref = nodes.fragment.ref(line)
     names = values.hosts(_first(cells, "NODELIST") or _first(cells, "HOSTNAMES", "NODE_ADDR"))
-    if not names:
-        return False
     state = _longest(cells, "STATE", "STATECOMPACT", "STATELONG").strip().lower()
+    # Text that follows a table on a page may have as many words as it has columns.
+    if not names or not all(_HOST.fullmatch(name) for name in names) or (state and not state[0].isalpha()):
+        return False
     reason = _longest(cells, "REASON").strip()
     for name in names:
         node = nodes.get(name, ref)
