@@ -124,7 +124,7 @@ _NCCL_KINDS = (
     ("invalid argument", "invalid_argument"),
 )
 _NCCL_VERSION = re.compile(r"NCCL version (\d{1,3}\.\d{1,3}(?:\.\d{1,3})?)")
-_LIBRARY = re.compile(r"\b(CUDNN|CUBLAS)_STATUS_(\w{2,60})")
+_LIBRARY = re.compile(r"\b(CUDNN|CUBLAS)_STATUS_(?!SUCCESS\b)(\w{2,60})")
 _WORKER = re.compile(
     r"DataLoader worker \(pid(?:\(s\))? ([\d, ]{1,80})\) (?:is killed by signal: (?P<signal>[\w ]{2,40})|(?P<exit>exited unexpectedly))"
 )
