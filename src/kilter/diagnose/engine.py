@@ -62,7 +62,7 @@ RULES: dict[str, Rule] = {}
 MODULES = (
     *("gpu", "memory", "xid", "pcie", "nvlink", "thermal", "kernel", "rdma", "net", "nccl", "host", "siblings", "incident"),
     *("fabric", "ib_switch", "roce", "slurm", "kubernetes", "container", "bmc", "dcgm", "metrics", "nccl_topology"),
-    *("job", "job_errors", "job_process", "bench_sanity", "fleet"),
+    *("job", "job_errors", "job_process", "bench_sanity", "fleet", "congestion", "facility", "host_cpus", "host_state", "steps"),
 )
 #: Kinds of events that are not from a node's own kernel log or BMC.
 JOB_KINDS = ("nccl.", "torch.", "cuda.", "job.", "container.", "k8s.")
@@ -479,6 +479,10 @@ def _relate(findings: list[Finding]) -> None:
     for finding in findings:
         if finding.id == "gpu.throttle.power_brake" and finding.subject.node in without_power:
             finding.explained_by = "power.psu_failed"
+    hot = any(f.id == "facility.cooling" for f in findings)
+    for finding in findings:
+        if hot and finding.id == "gpu.throttle.thermal" and finding.causes and "all GPUs of the node" in finding.causes[0].text:
+            finding.explained_by = "facility.cooling"
     roots: dict[tuple[str, str], str] = {}
     for id_ in _SAME_LOSS:
         for finding in findings:

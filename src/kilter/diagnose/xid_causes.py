@@ -58,13 +58,15 @@ def near(a: Event, b: Event, seconds: float) -> bool:
 
 
 def before(a: Event, b: Event, seconds: float) -> bool:
-    """Whether ``a`` came in the ``seconds`` before ``b``. Inside one file the order of the lines decides what the stamps leave open."""
-    if a.source == b.source and a.line > b.line:
-        return False
+    """Whether ``a`` came in the ``seconds`` before ``b``. Where the stamps leave it open, the order of the lines of one file decides."""
+    in_order = a.source != b.source or a.line <= b.line
     if a.time is None or b.time is None or a.clock != b.clock:
-        return True
+        return in_order
     slack = a.uncertainty_s + b.uncertainty_s
-    return a.time <= b.time + slack and b.time - (a.last_time or a.time) <= seconds + slack
+    gap = b.time - a.time
+    if gap < -slack or (gap <= slack and not in_order):
+        return False
+    return b.time - (a.last_time or a.time) <= seconds + slack
 
 
 def gpu_of(log: NodeEvents, device: str) -> Accelerator | None:

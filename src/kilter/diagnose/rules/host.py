@@ -126,9 +126,12 @@ def peermem(snapshot: Snapshot, ctx: Context) -> Finding | None:
 def iommu(snapshot: Snapshot, ctx: Context) -> Finding | None:
     """The boot line forces IOMMU translation on bare metal with several GPUs: peer-to-peer writes go through it, are slow or get lost.
 
-    The kernel's default is not judged from the boot line: distributions differ (CONFIG_IOMMU_DEFAULT_PASSTHROUGH).
+    The kernel's default is not judged from the boot line: distributions differ (CONFIG_IOMMU_DEFAULT_PASSTHROUGH). Where the boot log names
+    the default domain type, Translated is told as information.
     """
-    ctx.need(snapshot.kernel, Kernel.cmdline)
+    domain = ctx.known(snapshot.kernel, Kernel.iommu_domain)
+    if domain is None:
+        ctx.need(snapshot.kernel, Kernel.cmdline)
     options = snapshot.kernel.cmdline_options()
     if snapshot.host.virtualization not in (None, "none"):
         raise ctx.skip("a guest: the host decides")
@@ -148,7 +151,14 @@ def iommu(snapshot: Snapshot, ctx: Context) -> Finding | None:
         or options.get("iommu.strict") == "1"
     )
     if not forced:
-        return None
+        if domain != "Translated":
+            return None
+        return ctx.finding(
+            "info",
+            "the IOMMU translates by default: peer-to-peer traffic between GPUs and NICs may be slow or refused",
+            confidence="medium",
+            missing=["P2P and GPUDirect bandwidth: p2pBandwidthLatencyTest, ib_write_bw --use_cuda"],
+        )
     return ctx.finding(
         "warning",
         "the boot line turns IOMMU translation on without passthrough (iommu=pt)",

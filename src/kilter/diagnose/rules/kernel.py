@@ -345,6 +345,7 @@ def stuck(log: NodeEvents, ctx: Context) -> Iterator[Finding]:
     sources=("Linux drivers/edac, arch/x86/kernel/cpu/mce", "research: failure mode 52"),
     action="Find the DIMM or CPU (ras-mc-ctl, BMC log) and replace it.",
     also=(
+        "host.clock_unstable",
         "host.iommu_fault",
         "host.machine_check",
         "host.memory_corrected",
@@ -377,6 +378,22 @@ def hardware(log: NodeEvents, ctx: Context) -> Iterator[Finding]:
             id="host.storage_error",
             evidence=disks,
             action="Check the disk (smartctl, nvme smart-log) and the file system.",
+        )
+    clocks = log.of("clock.unstable")
+    if clocks:
+        yield ctx.finding(
+            "warning",
+            f"the kernel gave up a clock source: {', '.join(dict.fromkeys(e.device for e in clocks))}",
+            id="host.clock_unstable",
+            evidence=clocks,
+            causes=[
+                Cause(
+                    "firmware (SMIs, unsynchronised TSC) or a stalled host",
+                    "possible",
+                    "cat /sys/devices/system/clocksource/*/current_clocksource",
+                )
+            ],
+            action="Update the BIOS; reading the time is slower now, and times of this node are less sure.",
         )
     iommu = log.of("iommu.fault")
     if iommu:

@@ -63,6 +63,8 @@ def shm(job: NcclJob, ctx: Context) -> Finding | None:
             Cause("P2P refused: ACS, IOMMU, or a GPU model without it", "possible", "nvidia-smi topo -p2p r; lspci -vvv"),
         ]
     )
+    if any(g.mig_mode for s in ctx.case.snapshots for g in s.accelerators or []):
+        causes.insert(0, Cause("MIG is on: instances have no peer to peer and no NVLink", "likely", "nvidia-smi -q -d MIG"))
     return ctx.finding(
         "warning",
         f"{count} connections go through host memory ({', '.join(c.via for c in through_host)}), {peer} are peer to peer",

@@ -22,7 +22,7 @@ MARKS = (
     *("ut of memory", "blocked for more than", "soft lockup", "LOCKUP", "detected stall", "segfault at"),
     *("Hardware Error", "mce: ", "EDAC ", "Remounting filesystem", "I/O error", "I/O timeout", "controller is down"),
     *("Kernel panic", "BUG: ", "Oops: ", "general protection"),
-    *("Hardware name: ", "DMI: ", "Linux version ", "ommand line: "),
+    *("Hardware name: ", "DMI: ", "Linux version ", "ommand line: ", "efault domain type", "Marking clocksource"),
 )
 
 #: Longer lines are cut: printk writes at most about 1 KB, a journal's JSON record some KB. Patterns may not meet a line of megabytes.
@@ -220,6 +220,7 @@ RULES: tuple[tuple[str, re.Pattern[str], Maker], ...] = (
     ("Remounting", re.compile(r".*Remounting filesystem read-only.*"), _simple("filesystem.read_only")),
     ("nvme", re.compile(r"nvme (?P<device>nvme\d+): (?:I/O .*timeout|controller is down).*"), _simple("nvme.timeout")),
     ("error, dev", re.compile(r"(?:blk_update_request: )?(?:critical medium|I/O) error, dev (?P<device>\w+).*"), _simple("disk.io_error")),
+    ("Marking clocksource", re.compile(r"(?:clocksource: )?timekeeping watchdog.*Marking clocksource '(?P<device>[\w-]+)' as unstable.*"), _simple("clock.unstable")),
     ("Kernel panic", re.compile(r"Kernel panic - not syncing.*"), _simple("kernel.panic")),
     ("", re.compile(r"(?:\bBUG: (?!soft)|\bOops: |general protection fault).*"), _simple("kernel.oops")),
 )  # fmt: skip
@@ -249,6 +250,7 @@ _FACTS: tuple[tuple[str, str, re.Pattern[str]], ...] = (
         re.compile(r"NVRM: loading NVIDIA UNIX .*?Module(?: for \S+)? +(\d+\.\d+(?:\.\d+)?)"),
     ),
     ("host.dmi_product", ", BIOS ", re.compile(r"(?:Hardware name|DMI): ([^,\n]+?)(?:/[^,/\n]*)?, BIOS ")),
+    ("kernel.iommu_domain", "efault domain type", re.compile(r"iommu: [Dd]efault domain type: (\w+)")),
     ("kernel.release", "Linux version", re.compile(r"^Linux version (\d\S+)")),
     ("kernel.cmdline", "ommand line: ", re.compile(r"^(?:Kernel c|C)ommand line: (.+)$")),
 )

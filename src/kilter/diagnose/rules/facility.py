@@ -1,0 +1,64 @@
+"""What several nodes have in common because it stands in the room: cooling."""
+
+from __future__ import annotations
+
+from kilter.diagnose.engine import Context, gpus_of, rule
+from kilter.diagnose.fleet.drift import latest
+from kilter.facts.case import Case, Snapshot
+from kilter.facts.finding import Cause, Evidence, Finding, Subject
+
+_HOT = {"hw_thermal_slowdown", "sw_thermal_slowdown"}
+#: So many nodes whose GPUs all throttle are no coincidence of heat sinks.
+NODES = 2
+
+
+def _throttled(snapshot: Snapshot) -> tuple[int, int]:
+    """(GPUs slowed down by heat, GPUs whose reasons are known)."""
+    known = [g for g in gpus_of(snapshot) if any(r.throttle_reasons is not None for r in g.readings)]
+    hot = [g for g in known if any(_HOT & set(r.throttle_reasons or []) for r in g.readings)]
+    return len(hot), len(known)
+
+
+@rule(
+    "facility.cooling",
+    "Nodes are not hot together",
+    scope="case",
+    family="thermal",
+    sop="SOP-THERM",
+    hint="nvidia-smi -q -d PERFORMANCE,TEMPERATURE of all nodes of the rack; ipmitool sdr type Temperature",
+    sources=("research: failure mode 26", "knowledge: throttle_reasons.yaml"),
+    action="Call the facility: inlet temperature, cooling distribution, doors and blanking of the rack. Changing GPUs helps nothing.",
+)
+def cooling(case: Case, ctx: Context) -> Finding | None:
+    """All GPUs of two or more nodes are slowed down by heat: what they share is the air or water, not a heat sink."""
+    known = [(s, *_throttled(s)) for s in latest(case.snapshots)]
+    known = [row for row in known if row[2] >= 2]
+    if len(known) < NODES:
+        raise ctx.missing("throttle reasons of the GPUs of two nodes")
+    hot = [row for row in known if row[1] == row[2]]
+    if len(hot) < NODES:
+        return None
+    names = [s.node or "node not named" for s, _, _ in hot]
+    inlet = [
+        e
+        for e in case.events
+        if e.kind == "bmc" and e.fields.get("what") == "inlet_hot" and e.fields.get("direction") != "deasserted"
+    ]
+    cool = [s.node for s, throttled, _ in known if not throttled]
+    return ctx.finding(
+        "error",
+        f"all GPUs of {len(hot)} nodes are slowed down by heat: {', '.join(names[:6])}{' ...' if len(names) > 6 else ''}",
+        subject=Subject("case", f"{len(hot)} nodes"),
+        evidence=[
+            Evidence(f"{s.node}: {n} of {total} GPUs in thermal slowdown", s.where((s.accelerators or [])[0].ref("")))
+            for s, n, total in hot[:6]
+        ]
+        + [Evidence(f"{e.node}: {e.text}", e.where) for e in inlet[:4]],
+        causes=[
+            Cause("cooling of the rack or room", "likely", "inlet temperatures; whether the hot nodes are neighbours"),
+            Cause("fans of these nodes", "possible" if not inlet else "unlikely", "ipmitool sdr type Fan"),
+        ],
+        contradicts=[f"{len(cool)} other nodes are cool: {', '.join(cool[:4])}"] if cool else [],
+        missing=[] if inlet else ["inlet temperature: ipmitool sdr type Temperature"],
+        confidence="high" if inlet else "medium",
+    )
