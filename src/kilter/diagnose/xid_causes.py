@@ -266,7 +266,7 @@ def cleanup(device: str, events: list[Event], log: NodeEvents, case: Case) -> Re
             severity="info",
             note=": the process was killed by the OOM killer",
         )
-    ended = [e for e in case.events if e.kind in ("job.signal", "job.cgroup_oom", "torch.rank_failed", "slurm.cancelled")]
+    ended = [e for e in case.events if e.kind in ("job.signal", "job.cgroup_oom", "torch.rank_failed")]
     ended = [e for e in ended if e.node in ("", log.node) and any(near(e, x, AT_ONCE_S) for x in events)]
     fabric = [
         e
@@ -431,7 +431,11 @@ def firmware(code: int, device: str, events: list[Event], log: NodeEvents, case:
     drivers = {s.software.driver_version for s in case.snapshots if s.node in nodes and s.software.driver_version}
     link = link_lines(device, events, log)
     driver = f" with driver {next(iter(drivers))}" if len(drivers) == 1 else ""
-    bug = Cause("GSP firmware or driver bug", "likely", "same function on several nodes with one driver version")
+    bug = Cause(
+        "GSP firmware or driver bug",
+        "likely" if len(nodes) > 1 else "possible",
+        "same function on several nodes with one driver version",
+    )
     sick = Cause("this GPU", "possible", "returns on this GPU alone after a reset")
     if link:
         bus = Cause("the PCIe link: AER or hot-plug lines just before", "likely", "lspci -vvv of both ends")

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from kilter.diagnose.engine import Context, NodeEvents, rule
+from kilter.diagnose.xid_causes import near
 from kilter.facts.event import Event
 from kilter.facts.finding import Cause, Finding, Subject
 from kilter.knowledge import aer
@@ -125,6 +126,22 @@ def peermem(log: NodeEvents, ctx: Context) -> Finding | None:
     )
 
 
+#: Errors by which one end tells that the other was silent.
+_TARGET_SILENT = {"CmpltTO", "UnsupReq", "CmpltAbrt", "UnxCmplt"}
+_TARGET_S = 60.0
+
+
+def _silent_target(events: list[Event], log: NodeEvents) -> tuple[str, Event] | None:
+    """The GPU or NIC that hung or was lost near a completion timeout, and the line that says so (research: failure mode 32)."""
+    for other in log.of("xid", "gpu.off_bus", "mlx5.health"):
+        lost = other.kind != "xid" or other.code in (79, 119, 120)
+        if lost and any(near(other, e, _TARGET_S) for e in events):
+            if other.kind == "mlx5.health":
+                return f"the NIC {other.device} (firmware health)", other
+            return f"{log.gpu_name(other.device)} (XID {other.code or 79})", other
+    return None
+
+
 @rule(
     "pcie.aer.*",
     "No PCIe error in the kernel log",
@@ -147,6 +164,9 @@ def aer_log(log: NodeEvents, ctx: Context) -> Iterator[Finding]:
         entries = [entry for name in names if (entry := aer.lookup(name)) is not None]
         causes = [Cause(f"{entry.name}: {entry.cause}") for entry in entries[:3]]
         subject = Subject("pci", device, log.node)
+        if names and set(names) <= _TARGET_SILENT and (silent := _silent_target(events, log)) is not None:
+            causes.insert(0, Cause(f"{silent[0]} did not answer; the reporter is its victim", "likely", "order of the lines"))
+            events = [*events, silent[1]]
         if uncorrected:
             fatal = any("(Fatal" in e.severity or e.severity == "Fatal" for e in uncorrected)
             yield ctx.finding(

@@ -241,7 +241,7 @@ def sxids(log: NodeEvents, ctx: Context) -> Iterator[Finding]:
             severity = "warning"
         ports = sorted({e.fields["link"] for e in events if "link" in e.fields}, key=lambda p: (len(p), p))
         witness = [e for e in dead if any(near(e, x, FOLLOW_S) for x in events)]
-        reading = _switch(code, events, witness, severity, log)
+        reading = _switch(code, events, witness, severity, entry.cause_class if entry is not None else [], log)
         name = entry.name if entry is not None else f"not in the table ({sxid.unit(code) or 'unit unknown'})"
         usual = (
             entry.action
@@ -269,7 +269,28 @@ def sxids(log: NodeEvents, ctx: Context) -> Iterator[Finding]:
 _PARTITION = (11001, 12028)
 
 
-def _switch(code: int, events: list[Event], witness: list[Event], severity: str, log: NodeEvents) -> xid_causes.Reading:
+_CAUSE_OF_CLASS = {
+    "link_signal_or_cable": Cause(
+        "the link of that port: signal, connector or cable",
+        "possible",
+        "XID 74 or 144-150 of the GPU behind it; error counters of both ends",
+    ),
+    "switch_hardware_or_protocol": Cause("the NVSwitch itself", "possible", "returns after a power cycle"),
+    "switch_memory_hardware": Cause("a memory of the NVSwitch", "possible", "its rate; returns after a power cycle"),
+    "switch_hardware": Cause("the NVSwitch itself", "possible", "returns after a power cycle"),
+    "partition_or_fabric_manager_config": Cause(
+        "a Fabric Manager partition or a GPU that is gone", "possible", "Fabric Manager's log"
+    ),
+    "stalled_traffic_victim_possible": Cause(
+        "traffic that stands still behind another fault", "possible", "earlier XIDs and SXids"
+    ),
+    "thermal": Cause("heat of the NVSwitch", "likely", "temperature of the switch; fans"),
+}
+
+
+def _switch(
+    code: int, events: list[Event], witness: list[Event], severity: str, classes: list[str], log: NodeEvents
+) -> xid_causes.Reading:
     """What stands behind an SXid: a GPU that died behind the port, a partition that does not fit, the switch, or a link."""
     if witness:
         number = witness[0].code or 79
@@ -305,4 +326,6 @@ def _switch(code: int, events: list[Event], witness: list[Event], severity: str,
             ],
             missing=["XIDs of the GPUs behind it"] if not log.of("xid") else [],
         )
-    return xid_causes.Reading()
+    if severity == "info":
+        return xid_causes.Reading()
+    return xid_causes.Reading([_CAUSE_OF_CLASS[name] for name in classes if name in _CAUSE_OF_CLASS])
