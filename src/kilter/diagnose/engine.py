@@ -62,7 +62,20 @@ RULES: dict[str, Rule] = {}
 MODULES = (
     *("gpu", "memory", "xid", "pcie", "nvlink", "thermal", "kernel", "rdma", "net", "nccl", "host", "siblings", "incident"),
     *("fabric", "ib_switch", "roce", "slurm", "kubernetes", "container", "bmc", "dcgm", "metrics", "nccl_topology"),
-    *("job", "job_errors", "job_process", "bench_sanity", "fleet", "congestion", "facility", "host_cpus", "host_state", "steps"),
+    *(
+        "job",
+        "job_errors",
+        "job_process",
+        "bench_sanity",
+        "fleet",
+        "congestion",
+        "facility",
+        "host_cpus",
+        "host_state",
+        "steps",
+        "power_cap",
+        "bench_peers",
+    ),
 )
 #: Kinds of events that are not from a node's own kernel log or BMC.
 JOB_KINDS = ("nccl.", "torch.", "cuda.", "job.", "container.", "k8s.")

@@ -142,6 +142,38 @@ def _silent_target(events: list[Event], log: NodeEvents) -> tuple[str, Event] | 
     return None
 
 
+_LINK_ERRORS = {"RxErr", "BadTLP", "BadDLLP", "Rollover", "Timeout", "DLP", "SDES"}
+_SWAP = "swap the card with a sibling's slot: the errors follow the card, or stay with slot, riser and port; sysfs reads 0 where firmware handles AER"
+
+
+def _link_ends(device: str, names: list[str], log: NodeEvents) -> list[Cause]:
+    """Hypotheses on a bad link: who reports it is the receiver, and the sender or the lanes are as likely (research: section 3, AER reporter)."""
+    if not set(names) & _LINK_ERRORS:
+        return []
+    pci = (log.snapshot.pci if log.snapshot is not None else None) or {}
+    known = pci.get(device)
+    others = {e.device for e in log.of("aer") if set(e.fields.get("errors", "").split()) & _LINK_ERRORS} - {device}
+    partner = next((o for o in others if (known is not None and known.parent == o) or (o in pci and pci[o].parent == device)), "")
+    lanes = Cause(
+        "lanes between both ends: contact, riser, retimer or cable",
+        "likely" if partner else "possible",
+        f"both ends report ({partner})" if partner else "errors at both ends",
+    )
+    return [
+        lanes,
+        Cause(
+            "transmitter of the link partner",
+            "unlikely" if partner else "possible",
+            "only this end reports; gone behind another port",
+        ),
+        Cause(
+            f"receiver of {device or 'this device'}",
+            "unlikely" if partner else "possible",
+            "the errors follow the card into another slot",
+        ),
+    ]
+
+
 @rule(
     "pcie.aer.*",
     "No PCIe error in the kernel log",
@@ -167,6 +199,9 @@ def aer_log(log: NodeEvents, ctx: Context) -> Iterator[Finding]:
         if names and set(names) <= _TARGET_SILENT and (silent := _silent_target(events, log)) is not None:
             causes.insert(0, Cause(f"{silent[0]} did not answer; the reporter is its victim", "likely", "order of the lines"))
             events = [*events, silent[1]]
+        ends = _link_ends(device, names, log)
+        causes += ends
+        test = _SWAP if ends else ""
         if uncorrected:
             fatal = any("(Fatal" in e.severity or e.severity == "Fatal" for e in uncorrected)
             yield ctx.finding(
@@ -176,6 +211,7 @@ def aer_log(log: NodeEvents, ctx: Context) -> Iterator[Finding]:
                 subject=subject,
                 evidence=events,
                 causes=causes,
+                next_test=test,
             )
             continue
         count = _count(events)
@@ -189,6 +225,7 @@ def aer_log(log: NodeEvents, ctx: Context) -> Iterator[Finding]:
                 subject=subject,
                 evidence=events,
                 causes=causes,
+                next_test=test,
             )
         else:
             yield ctx.finding(
@@ -198,6 +235,7 @@ def aer_log(log: NodeEvents, ctx: Context) -> Iterator[Finding]:
                 subject=subject,
                 evidence=events,
                 causes=causes,
+                next_test=test,
                 action="Watch the rate.",
             )
     if roots and not log.of("aer"):

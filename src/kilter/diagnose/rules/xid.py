@@ -92,7 +92,7 @@ def _finding(code: int, device: str, events: list[Event], extra: list[Event], lo
     severity = "warning" if code in (13, 31) else _SEVERITY[entry.severity]
     present = {code, *(e.code for e in extra if e.code is not None)}
     reading = xid_causes.read(code, present, device, events, log, ctx.case)
-    next_test = reading.next_test
+    next_test = reading.next_test or _decider(reading.causes)
     if code in FOLLOWERS:
         alone = [e for e in events if _root_of(e, log.events) is None]
         if not alone:
@@ -101,6 +101,7 @@ def _finding(code: int, device: str, events: list[Event], extra: list[Event], lo
             what = f"XID {code} follows XID {root} on this GPU: a consequence, no fault of its own{times}"
         elif code == 45:
             reading = xid_causes.cleanup(device, alone, log, ctx.case) or reading
+            next_test = reading.next_test or _decider(reading.causes)
     elif code == 79:
         next_test = f"lspci -vvv -s {device or '<address>'} (rev ff = gone); BMC event log; riser and power cables"
     elif code == 154:
@@ -134,6 +135,11 @@ def _finding(code: int, device: str, events: list[Event], extra: list[Event], lo
         sources=xid_sources(entry),
         disagreement=" ".join(xid.disagreements(code)),
     )
+
+
+def _decider(causes: list[Cause]) -> str:
+    """The cheapest test that splits the first two hypotheses."""
+    return causes[0].decider if len(causes) > 1 else ""
 
 
 def _beside(events: list[Event]) -> list[Evidence]:
@@ -258,6 +264,7 @@ def sxids(log: NodeEvents, ctx: Context) -> Iterator[Finding]:
             missing=reading.missing,
             confidence="low" if entry is None or entry.inferred else "high",
             action=reading.action or usual,
+            next_test=_decider(reading.causes),
             sop=reading.sop or None,
             disagreement=""
             if entry is None or not entry.inferred
