@@ -196,3 +196,31 @@ def watchdog(rank: int, sequence: int = 808, operation: str = "ALLREDUCE", eleme
         f"[rank{rank}]:[E304 10:10:00.903881900 ProcessGroupNCCL.cpp:616] [Rank {rank}] Watchdog caught collective operation timeout: "
         f"WorkNCCL(SeqNum={sequence}, OpType={operation}, NumelIn={elements}, NumelOut={elements}, Timeout(ms)=600000) ran for 600020 milliseconds before timing out.\n"
     )
+
+
+SXID = "nvidia-nvswitch3: SXid (PCI:0000:a9:00.0): {code}, {word}, Link {link} {text}"
+FM = "[Mar 04 2026 10:00:0{n}] [{level}] [tid 1808] {text}\n"
+PEER = "NET/IB : Got completion from peer {peer}<48133> with status={status} opcode=0 len=0 vendor err {vendor} (Recv) localGid fe80::1 remoteGids fe80::2 hca mlx5_0"
+
+
+def addresses(*nodes: str) -> str:
+    """Lines that tie each node to its address."""
+    return "".join(
+        nccl(n, f"Bootstrap : Using eth0:10.0.0.{i}<0>", level="INFO", clock="09:00:00") for i, n in enumerate(nodes, 1)
+    )
+
+
+def hcas(**odd: int) -> dict[str, dict[str, int]]:
+    """Counters of eight ports, of which mlx5_3 has ``odd`` (a name with ``hw_`` before it is in hw_counters)."""
+    usual = {"link_downed": 1, "symbol_error": 0, "port_rcv_errors": 0, "link_error_recovery": 0}
+    found = {f"mlx5_{n}": dict(usual) for n in range(8)}
+    found["mlx5_3"] |= {name.replace("hw_", "hw:", 1): value for name, value in odd.items()}
+    return found
+
+
+def pauses(**nodes: tuple[int, int]) -> dict[str, str]:
+    """``ethtool -S`` of nodes: (pause sent, pause received)."""
+    return {
+        f"{node}/ethtool.txt": ethtool({"rx_packets_phy": 10**8, "tx_prio3_pause": sent, "rx_prio3_pause": received}, node=node)
+        for node, (sent, received) in nodes.items()
+    }

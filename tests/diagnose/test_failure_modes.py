@@ -10,14 +10,31 @@ from typing import NamedTuple
 
 import pytest
 
-from kilter.diagnose.engine import diagnose
-from kilter.facts.finding import Diagnosis, Finding, Severity
-from kilter.intake.merge import assemble
-from kilter.intake.paste import read_text
+from asked import Files, log, of, verdict
+from kilter.facts.finding import Severity
 from kilter.knowledge import sops
-from outputs import DATA, aer, at, bus, ethtool, gsp_timeout, lspci, nccl, off_bus, ports, sel, smi, watchdog, xid
-
-Files = dict[str, str]  # name -> text; "n1/kern.log" belongs to node n1
+from outputs import (
+    DATA,
+    FM,
+    PEER,
+    SXID,
+    addresses,
+    aer,
+    at,
+    bus,
+    ethtool,
+    gsp_timeout,
+    hcas,
+    lspci,
+    nccl,
+    off_bus,
+    pauses,
+    ports,
+    sel,
+    smi,
+    watchdog,
+    xid,
+)
 
 
 class Mode(NamedTuple):
@@ -44,32 +61,11 @@ class Miss(NamedTuple):
     cause: str = ""
 
 
-def verdict(files: Files) -> Diagnosis:
-    """What kilter says of these files."""
-    fragments, inputs = [], []
-    for name, text in files.items():
-        found, summary = read_text(name, text, year=2026)
-        for one in found:
-            one.group = name.split("/")[0] if "/" in name else ""
-        fragments += found
-        inputs.append(summary)
-    return diagnose(assemble(fragments, inputs))
-
-
-def of(diagnosis: Diagnosis, finding: str) -> list[Finding]:
-    return [f for f in diagnosis.findings if f.id == finding]
-
-
-def log(*lines: str) -> Files:
-    return {"n1/kern.log": "".join(lines)}
-
-
 def fault(name: str, address: str = "0000:1a:00.0") -> str:
     return f"mlx5_core {address}: {name}"
 
 
 QUIET = at("09:00:00", "Linux version 6.8.0-45-generic (buildd@lcy02) #45-Ubuntu SMP PREEMPT_DYNAMIC")
-SXID = "nvidia-nvswitch3: SXid (PCI:0000:a9:00.0): {code}, {word}, Link {link} {text}"
 SMI_MISMATCH = "root@n1:~# nvidia-smi\nFailed to initialize NVML: Driver/library version mismatch\nNVML library version: 550.90\n"
 HANDLE = "root@n1:~# nvidia-smi\nUnable to determine the device handle for GPU0000:5D:00.0: Unknown Error\n"
 HOT = {
@@ -79,23 +75,6 @@ HOT = {
 }
 WARM = {"Clocks Event Reasons/SW Thermal Slowdown": "Active", "Temperature/GPU Current Temp": "85 C"}
 BRAKE = {"Clocks Event Reasons/HW Slowdown": "Active", "HW Slowdown/HW Power Brake Slowdown": "Active"}
-FM = "[Mar 04 2026 10:00:0{n}] [{level}] [tid 1808] {text}\n"
-PEER = "NET/IB : Got completion from peer {peer}<48133> with status={status} opcode=0 len=0 vendor err {vendor} (Recv) localGid fe80::1 remoteGids fe80::2 hca mlx5_0"
-
-
-def addresses(*nodes: str) -> str:
-    """Lines that tie each node to its address."""
-    return "".join(
-        nccl(n, f"Bootstrap : Using eth0:10.0.0.{i}<0>", level="INFO", clock="09:00:00") for i, n in enumerate(nodes, 1)
-    )
-
-
-def hcas(**odd: int) -> dict[str, dict[str, int]]:
-    """Counters of eight ports, of which mlx5_3 has ``odd`` (a name with ``hw_`` before it is in hw_counters)."""
-    usual = {"link_downed": 1, "symbol_error": 0, "port_rcv_errors": 0, "link_error_recovery": 0}
-    found = {f"mlx5_{n}": dict(usual) for n in range(8)}
-    found["mlx5_3"] |= {name.replace("hw_", "hw:", 1): value for name, value in odd.items()}
-    return found
 
 
 def steps(slow: dict[int, float], count: int = 300) -> str:
@@ -105,14 +84,6 @@ def steps(slow: dict[int, float], count: int = 300) -> str:
         f"elapsed time per iteration (ms): {slow.get(n, 5100.0 + n % 7):.1f} | throughput per GPU (TFLOP/s/GPU): 402.1 | learning rate: 1.0E-04 |\n"
         for n in range(1, count)
     )
-
-
-def pauses(**nodes: tuple[int, int]) -> Files:
-    """``ethtool -S`` of nodes: (pause sent, pause received)."""
-    return {
-        f"{node}/ethtool.txt": ethtool({"rx_packets_phy": 10**8, "tx_prio3_pause": sent, "rx_prio3_pause": received}, node=node)
-        for node, (sent, received) in nodes.items()
-    }
 
 
 MODES: list[Mode] = [

@@ -62,20 +62,8 @@ RULES: dict[str, Rule] = {}
 MODULES = (
     *("gpu", "memory", "xid", "pcie", "nvlink", "thermal", "kernel", "rdma", "net", "nccl", "host", "siblings", "incident"),
     *("fabric", "ib_switch", "roce", "slurm", "kubernetes", "container", "bmc", "dcgm", "metrics", "nccl_topology"),
-    *(
-        "job",
-        "job_errors",
-        "job_process",
-        "bench_sanity",
-        "fleet",
-        "congestion",
-        "facility",
-        "host_cpus",
-        "host_state",
-        "steps",
-        "power_cap",
-        "bench_peers",
-    ),
+    *("job", "job_errors", "job_process", "bench_sanity", "bench_peers", "steps", "fleet", "congestion", "facility"),
+    *("host_cpus", "host_state", "power_cap"),
 )
 #: Kinds of events that are not from a node's own kernel log or BMC.
 JOB_KINDS = ("nccl.", "torch.", "cuda.", "job.", "container.", "k8s.")
@@ -226,7 +214,7 @@ class Context:
             what=what,
             confidence=confidence,
             evidence=lines,
-            causes=[cause if isinstance(cause, Cause) else Cause(cause) for cause in causes],
+            causes=_ranked([cause if isinstance(cause, Cause) else Cause(cause) for cause in causes]),
             action=action or self.rule.action,
             sop=self.rule.sop if sop is None else sop,
             next_test=next_test,
@@ -237,6 +225,16 @@ class Context:
             last_time=max(times, default=None),
             time_note=_time_note(events),
         )
+
+
+_LIKELIHOODS = ("likely", "possible", "unlikely")
+
+
+def _ranked(causes: list[Cause]) -> list[Cause]:
+    """The likeliest first; the rule's own order where likelihoods are equal, or not told of all."""
+    if any(cause.likelihood not in _LIKELIHOODS for cause in causes):
+        return causes
+    return sorted(causes, key=lambda cause: _LIKELIHOODS.index(cause.likelihood))
 
 
 def _time_note(events: list[Event]) -> str:
