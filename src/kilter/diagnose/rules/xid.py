@@ -187,7 +187,9 @@ def _nvlink5(code: int, events: list[Event], log: NodeEvents) -> tuple[str, str]
         if decoded is None:
             notes.append(f"{where}: {event.severity or 'severity not printed'}, no decode rule")
         else:
-            notes.append(f"{where}: {_decoded(decoded)}")
+            notes.append(
+                f"{where}: {_decoded(decoded)}" + ("" if driver else _only_layout(code, event.fields.get("unit", ""), registers))
+            )
             if not event.severity and "fatal" in decoded.severity and "non" not in decoded.severity:
                 fatal = True
     words = {e.severity.lower() for e in events if e.severity}
@@ -205,6 +207,13 @@ def _decoded(one: xid.NvLink5Decode) -> str:
         return text(one) + (f" ({one.notes[-1]})" if one.notes and one.confidence == "low" else "")
     old = f"before R575 {text(one.other)}, {' / '.join(one.other.vendor_actions)}"
     return f"driver version not known: R575 and later {text(one)}, {' / '.join(one.vendor_actions)}; {old}"
+
+
+def _only_layout(code: int, unit: str, registers: list[int]) -> str:
+    """Which layout a line was read by, where the driver's version is not known and only one of them fits."""
+    fits = [one for version in ("575.0", "570.0") if (one := xid.decode_nvlink5(code, unit, registers, version)) is not None]
+    layouts = {one.layout for one in fits}
+    return f" (driver version not known; only the layout of drivers {layouts.pop()} fits)" if len(layouts) == 1 else ""
 
 
 _SXID_SEVERITY = {
