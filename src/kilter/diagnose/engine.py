@@ -309,7 +309,33 @@ def _interfaces(case: Case) -> Subjects:
             yield interface, snapshot, Subject("interface", interface.name or "interface (not named)", snapshot.node)
 
 
+#: Kinds of events that are in no kernel log: they do not show that one was given.
+NOT_KERNEL_KINDS = ("bmc", "fabric_manager.")
+
+
 def _logs(case: Case) -> Subjects:
+    """Nodes of which a kernel log, or lines of one, were given. The BMC's word or Fabric Manager's log alone says nothing of XIDs."""
+    for log, snapshot, subject in _all_logs(case):
+        assert isinstance(log, NodeEvents)
+        if log.node in case.kernel_logs or any(not e.kind.startswith(NOT_KERNEL_KINDS) for e in log.events):
+            yield log, snapshot, subject
+
+
+def _switch_logs(case: Case) -> Subjects:
+    """Nodes of which a kernel log or Fabric Manager's log was given: both tell of NVSwitches."""
+    kernel = {subject.node for _, _, subject in _logs(case)}
+    for log, snapshot, subject in _all_logs(case):
+        tools = {source.tool for source in snapshot.sources} if snapshot is not None else set()
+        assert isinstance(log, NodeEvents)
+        if (
+            subject.node in kernel
+            or "Fabric Manager log" in tools
+            or any(e.kind.startswith("fabric_manager.") for e in log.events)
+        ):
+            yield log, snapshot, subject
+
+
+def _all_logs(case: Case) -> Subjects:
     by_node: dict[str, list[Event]] = {node: [] for node in case.kernel_logs}
     for event in case.events:
         if not event.kind.startswith(JOB_KINDS):
@@ -369,6 +395,13 @@ SCOPES: dict[str, tuple[Callable[[Case], Subjects], str, str, Callable[[Case], b
     "port": (_ports, "no RDMA port was given", "ibstat, or grep -r . /sys/class/infiniband", lambda case: _all(case, "rdma")),
     "interface": (_interfaces, "no network interface was given", "ethtool -S <interface>", lambda case: _all(case, "nics")),
     "log": (_logs, "no kernel log was given", "dmesg -T, or journalctl -k -o short-iso", lambda case: False),
+    "bmc": (_all_logs, "no event log of a BMC was given", "ipmitool sel elist; ipmitool sdr elist", lambda case: False),
+    "switch_log": (
+        _switch_logs,
+        "no kernel log or log of Fabric Manager was given",
+        "dmesg -T; /var/log/fabricmanager.log",
+        lambda case: False,
+    ),
     "fabric": (_fabric_nodes, "no fabric listing was given", "ibnetdiscover; perfquery -x", lambda case: case.fabric == []),
     "fabric_port": (_fabric_ports, "no fabric listing was given", "ibnetdiscover; perfquery -x", lambda case: case.fabric == []),
     "cluster_node": (

@@ -230,7 +230,7 @@ _SXID_SEVERITY = {
 @rule(
     "nvswitch.sxid.*",
     "No SXid of an NVSwitch",
-    scope="log",
+    scope="switch_log",
     family="nvlink",
     sop="SOP-NVL",
     hint="dmesg -T | grep SXid; /var/log/fabricmanager.log",
