@@ -181,6 +181,9 @@ MODES: list[Mode] = [
     Mode(52, "edac", log(at("10:00:00", "EDAC MC0: 1 UE memory read error on CPU_SrcID#0_MC#0_Chan#1_DIMM#0 (channel:1 slot:0 page:0x12 offset:0x0 grain:32)")), "host.hardware_error", "error", "", "DIMM", "SOP-HOST"),
     Mode(52, "machine-check", log(at("10:00:00", "mce: [Hardware Error]: CPU 12: Machine Check Exception: 5 Bank 7: be00000000800400")), "host.machine_check", "warning", "", "CPU", "SOP-HOST"),
     Mode(52, "clock", {"n1/c.txt": "root@n1:~# chronyc tracking\nReference ID    : 0A000001 (ntp1)\nStratum         : 3\nRef time (UTC)  : Wed Mar 04 10:00:00 2026\nSystem time     : 12.402911234 seconds slow of NTP time\nLast offset     : -0.000012 seconds\nLeap status     : Normal\n"}, "host.clock_skew", "warning", "", "time service", "SOP-HOST", "12.4 s slow"),
+    Mode(1, "containment-by-the-port-first", log(at("10:00:00", "pcieport 0000:17:01.0: DPC: containment event, status:0x1f01 source:0x0000"), off_bus("10:00:02")), "gpu.xid.79", "critical", "riser", "reboot", "SOP-BUS"),
+    Mode(27, "several-nodes-of-a-rack", {f"r7n{n}/smi.txt": smi(every=BRAKE, node=f"r7n{n}") for n in range(1, 4)}, "facility.power", "error", "rack", "facility", "SOP-PWR"),
+    Mode(41, "all-count-time-outs-but-the-dead-one", {f"n{n}/sys.txt": ports({"mlx5_0": {"hw:local_ack_timeout_err": 0 if n == 3 else 4000 + n, "link_downed": 0}}, node=f"n{n}") for n in range(1, 7)}, "rdma.ack_timeout_vote", "warning", "died", "Drain", "SOP-IB", "5 nodes"),
 ]  # fmt: skip
 
 #: Row 33 is read from lspci -vvv, of which only real listings are worth testing with; row 40 is normal and has no finding.
@@ -314,6 +317,10 @@ MISSES: list[Miss] = [
     Miss(51, "one-disk-thread-in-d", {"n1/ps.txt": "root@n1:~# ps aux\nUSER         PID %CPU %MEM    VSZ   RSS TTY      STAT START   TIME COMMAND\nroot         812  0.0  0.0      0     0 ?        D    Mar03   0:02 [jbd2/nvme0n1p2-8]\nroot        8112  1.0  0.1 123456 23456 ?        Sl   10:00   0:01 nvidia-smi dmon\n"}, "host.d_state"),
     Miss(52, "in-step", {"n1/c.txt": "root@n1:~# chronyc tracking\nReference ID    : 0A000001 (ntp1)\nStratum         : 3\nSystem time     : 0.000012402 seconds slow of NTP time\nLeap status     : Normal\n"}, "host.clock_skew"),
     Miss(52, "corrected-machine-check", log(at("10:00:00", "EDAC MC0: 1 CE memory read error on CPU_SrcID#0_MC#0_Chan#1_DIMM#0 (channel:1 slot:0 page:0x12)")), "host.memory_corrected"),
+    Miss(1, "boot-line-of-containment", log(at("10:00:00", "pcieport 0000:17:01.0: DPC: error containment capabilities: Int Msg #0, RPExt+ PoisonedTLP+ SwTrigger+ RP PIO Log 4, DL_ActiveErr+"), off_bus("10:00:02")), "gpu.xid.79", "riser"),
+    Miss(27, "one-node-under-the-brake", {"r7n1/smi.txt": smi(every=BRAKE, node="r7n1"), "r7n2/smi.txt": smi(node="r7n2")}, "facility.power"),
+    Miss(41, "all-nodes-count-time-outs", {f"n{n}/sys.txt": ports({"mlx5_0": {"hw:local_ack_timeout_err": 4000 + n, "link_downed": 0}}, node=f"n{n}") for n in range(1, 7)}, "rdma.ack_timeout_vote"),
+    Miss(51, "tasks-that-read-files", {"n1/ps.txt": "root@n1:~# ps -eo pid,stat,wchan:32,comm\n    PID STAT WCHAN                            COMMAND\n" + "".join(f"   90{n:02d} D    folio_wait_bit_common            python3\n" for n in range(8))}, "host.d_state"),
 ]  # fmt: skip
 
 #: Rows whose right answer is silence.

@@ -523,6 +523,8 @@ def _relate(findings: list[Finding]) -> None:
     for finding in findings:
         if finding.id == "gpu.throttle.power_brake" and finding.subject.node in without_power:
             finding.explained_by = "power.psu_failed"
+        elif finding.id == "gpu.throttle.power_brake" and any(f.id == "facility.power" for f in findings):
+            finding.explained_by = "facility.power"
     hot = any(f.id == "facility.cooling" for f in findings)
     for finding in findings:
         if hot and finding.id == "gpu.throttle.thermal" and finding.causes and "all GPUs of the node" in finding.causes[0].text:

@@ -61,6 +61,7 @@ ROOTS: dict[str, tuple[str, int]] = {
     "kernel.oops": ("host crash", 7),
     "machine_check": ("host hardware", 6),
     "pcie.hotplug": ("gpu or bus", 7),
+    "pcie.dpc": ("gpu or bus", 7),
     "gpu.off_bus": ("gpu or bus", 8),
     "gpu.init_failed": ("gpu or bus", 6),
     "mlx5.health": ("nic", 7),

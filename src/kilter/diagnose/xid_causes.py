@@ -120,6 +120,8 @@ def link_lines(device: str, events: list[Event], log: NodeEvents) -> list[Event]
         if event.kind == "aer":
             names = set(event.fields.get("errors", "").split())
             of_link = bool(names & _LINK_ERRORS) or (not names and "Transaction" not in event.fields.get("type", ""))
+        elif event.kind == "pcie.dpc":
+            of_link = True
         elif event.kind == "pcie.hotplug":
             of_link = event.fields.get("what") in ("Link Down", "Card not present")
         else:
@@ -250,8 +252,8 @@ def application(code: int, device: str, events: list[Event], log: NodeEvents, ca
 def _same_moment(a: Event, b: Event) -> bool:
     if a.time is None or b.time is None or a.clock != b.clock:
         return a.node == b.node
-    if a.clock is Clock.BOOT and a.node != b.node:
-        return False
+    if a.node != b.node and (a.clock is Clock.BOOT or a.fields.get("name") != b.fields.get("name")):
+        return False  # two jobs of a large fleet may fail in one minute
     return near(a, b, AT_ONCE_S)
 
 
@@ -426,7 +428,7 @@ def nvlink(code: int, device: str, events: list[Event], log: NodeEvents, case: C
 def firmware(code: int, device: str, events: list[Event], log: NodeEvents, case: Case) -> Reading:
     """XID 119/120: nodes with the same function tell a driver bug from one sick GPU; AER before it tells of the bus."""
     functions = {e.fields["function"] for e in events if "function" in e.fields}
-    same = [e for e in _xids(case.events, 119, 120) if not functions or e.fields.get("function") in functions]
+    same = [e for e in _xids(case.events, 119, 120) if e.fields.get("function", "") in (functions or {""})]
     nodes = {e.node for e in same}
     drivers = {s.software.driver_version for s in case.snapshots if s.node in nodes and s.software.driver_version}
     link = link_lines(device, events, log)
@@ -440,7 +442,7 @@ def firmware(code: int, device: str, events: list[Event], log: NodeEvents, case:
     if link:
         bus = Cause("the PCIe link: AER or hot-plug lines just before", "likely", "lspci -vvv of both ends")
         return Reading([bus, Cause(bug.text, "possible", bug.decider), sick], evidence=link[:4])
-    if len(nodes) >= 3:
+    if len(nodes) >= 3 and len(drivers) <= 1:
         return Reading(
             [
                 Cause(

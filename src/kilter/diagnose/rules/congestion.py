@@ -21,8 +21,8 @@ _SENT = re.compile(r"tx_prio\d_pause|tx_pause_ctrl_phy")
 _RECEIVED = re.compile(r"rx_prio\d_pause|rx_pause_ctrl_phy")
 #: Fewer pause frames than this since the interface came up happen on any network.
 MANY = 1000
-#: One pause frame in 100,000 packets: below it nothing waits long.
-SHARE = 1e-5
+#: One pause frame in 10,000 packets: below it nothing waits long.
+SHARE = 1e-4
 #: So much more than all others: the one, and not one of many.
 FAR = 10
 
@@ -208,3 +208,69 @@ def loss(pair: tuple[RdmaDevice, RdmaPort], ctx: Context) -> Finding | None:
         missing=["a second reading: totals have no rate"],
         confidence="medium" if stands_out else "low",
     )
+
+
+#: Time-outs beyond what a flapping peer leaves, and so few that a port counts as quiet.
+LATE, QUIET = 100, 10
+
+
+@rule(
+    "rdma.ack_timeout_vote",
+    "No peer leaves the others without answers",
+    scope="case",
+    family="rdma",
+    sop="SOP-IB",
+    hint="/sys/class/infiniband/*/ports/*/hw_counters/local_ack_timeout_err of all nodes of the job",
+    sources=(
+        "knowledge: ib_counters.yaml (votes: all peers of a dead node count time-outs, the dead one does not)",
+        "research: failure mode 41",
+    ),
+    action="Drain the node that is named and look at its ports, its leaf switch's port and its kernel log.",
+)
+def vote(case: Case, ctx: Context) -> Finding | None:
+    """Many nodes count time-outs of acknowledgements and one alone does not: it is the one that did not answer. One that alone counts them has a
+    bad link of its own. Totals since the driver was loaded, so the vote is a hint."""
+    late: dict[str, int] = {}
+    for snapshot in case.snapshots:
+        counts = [
+            p.hw_counters["local_ack_timeout_err"]
+            for d in snapshot.rdma or []
+            for p in d.ports
+            if "local_ack_timeout_err" in p.hw_counters
+        ]
+        if counts:
+            late[snapshot.node] = sum(counts)
+    if len(late) < 4:
+        raise ctx.missing("time-outs of four nodes")
+    loud, quiet = [n for n, v in late.items() if v >= LATE], [n for n, v in late.items() if v < QUIET]
+    if len(loud) + len(quiet) < len(late):
+        return None
+    evidence = [Evidence(f"{node or 'node not named'}: local_ack_timeout_err = {late[node]}") for node in [*quiet[:4], *loud[:6]]]
+    missing = ["a second reading: totals have no rate", "which nodes ran one job"]
+    if len(quiet) == 1 and len(loud) >= 3:
+        return ctx.finding(
+            "warning",
+            f"{len(loud)} nodes count time-outs of acknowledgements, this one none: it did not answer them",
+            subject=Subject("node", "", quiet[0]),
+            evidence=evidence,
+            causes=[
+                Cause("this node died, or its link or leaf port did", "likely", "is it alive; port counters of its switch"),
+                Cause("it takes no part in that traffic", "possible", "the job's list of nodes"),
+            ],
+            missing=missing,
+            confidence="low",
+        )
+    if len(loud) == 1 and len(quiet) >= 3:
+        return ctx.finding(
+            "warning",
+            f"this node alone counts time-outs of acknowledgements ({late[loud[0]]})",
+            subject=Subject("node", "", loud[0]),
+            evidence=evidence,
+            causes=[
+                Cause("its own link or NIC", "likely", "link_downed and symbol errors of its ports"),
+                Cause("a peer outside these nodes", "possible", "counters of the other nodes of its jobs"),
+            ],
+            missing=missing,
+            confidence="low",
+        )
+    return None

@@ -1,4 +1,4 @@
-"""What several nodes have in common because it stands in the room: cooling."""
+"""What several nodes have in common because it stands in the room: cooling and power."""
 
 from __future__ import annotations
 
@@ -12,11 +12,20 @@ _HOT = {"hw_thermal_slowdown", "sw_thermal_slowdown"}
 NODES = 2
 
 
-def _throttled(snapshot: Snapshot) -> tuple[int, int]:
-    """(GPUs slowed down by heat, GPUs whose reasons are known)."""
+def _throttled(snapshot: Snapshot, reasons: set[str]) -> tuple[int, int]:
+    """(GPUs that show one of the reasons, GPUs whose reasons are known)."""
     known = [g for g in gpus_of(snapshot) if any(r.throttle_reasons is not None for r in g.readings)]
-    hot = [g for g in known if any(_HOT & set(r.throttle_reasons or []) for r in g.readings)]
-    return len(hot), len(known)
+    hit = [g for g in known if any(reasons & set(r.throttle_reasons or []) for r in g.readings)]
+    return len(hit), len(known)
+
+
+def _rows(case: Case, ctx: Context, reasons: set[str]) -> list[tuple[Snapshot, int, int]]:
+    """(node, GPUs that show a reason, GPUs with known reasons) of nodes with two GPUs and more."""
+    rows = [(s, *_throttled(s, reasons)) for s in latest(case.snapshots)]
+    rows = [row for row in rows if row[2] >= 2]
+    if len(rows) < NODES:
+        raise ctx.missing("throttle reasons of the GPUs of two nodes")
+    return rows
 
 
 @rule(
@@ -31,10 +40,7 @@ def _throttled(snapshot: Snapshot) -> tuple[int, int]:
 )
 def cooling(case: Case, ctx: Context) -> Finding | None:
     """All GPUs of two or more nodes are slowed down by heat: what they share is the air or water, not a heat sink."""
-    known = [(s, *_throttled(s)) for s in latest(case.snapshots)]
-    known = [row for row in known if row[2] >= 2]
-    if len(known) < NODES:
-        raise ctx.missing("throttle reasons of the GPUs of two nodes")
+    known = _rows(case, ctx, _HOT)
     hot = [row for row in known if row[1] == row[2]]
     if len(hot) < NODES:
         return None
@@ -61,4 +67,44 @@ def cooling(case: Case, ctx: Context) -> Finding | None:
         contradicts=[f"{len(cool)} other nodes are cool: {', '.join(cool[:4])}"] if cool else [],
         missing=[] if inlet else ["inlet temperature: ipmitool sdr type Temperature"],
         confidence="high" if inlet else "medium",
+    )
+
+
+@rule(
+    "facility.power",
+    "Nodes are not under the power brake together",
+    scope="case",
+    family="power",
+    sop="SOP-PWR",
+    hint="nvidia-smi -q -d PERFORMANCE of all nodes of the rack; ipmitool sel elist",
+    sources=("research: failure mode 27", "knowledge: throttle_reasons.yaml"),
+    action="Call the facility: rack feed, PDU and the rack's power cap; the GPUs and their boards are not at fault.",
+)
+def power(case: Case, ctx: Context) -> Finding | None:
+    """All GPUs of two or more nodes are under the power brake: the rack's feed or cap, not one node's supply."""
+    known = _rows(case, ctx, {"hw_power_brake_slowdown"})
+    braked = [row for row in known if row[1] == row[2]]
+    if len(braked) < NODES:
+        return None
+    supplies = [e for e in case.events if e.kind == "bmc" and e.fields.get("what") in ("psu_failed", "psu_input_lost")]
+    lost = {e.node for e in supplies} & {s.node for s, _, _ in braked}
+    return ctx.finding(
+        "error",
+        f"all GPUs of {len(braked)} nodes are under the power brake: {', '.join(s.node or 'node not named' for s, _, _ in braked[:6])}",
+        subject=Subject("case", f"{len(braked)} nodes"),
+        evidence=[
+            Evidence(f"{s.node}: {n} of {total} GPUs under the power brake", s.where((s.accelerators or [])[0].ref("")))
+            for s, n, total in braked[:6]
+        ]
+        + [Evidence(f"{e.node}: {e.text}", e.where) for e in supplies[:4]],
+        causes=[
+            Cause(
+                "a feed or PDU of the rack" if lost else "the rack's power cap, or its feed",
+                "likely",
+                "PDU readings; whether these nodes share it",
+            ),
+            Cause("supplies of each node", "unlikely", "BMC's event log of each node"),
+        ],
+        missing=[] if supplies else ["event logs of the BMCs: ipmitool sel elist"],
+        confidence="high" if len(lost) >= NODES else "medium",
     )

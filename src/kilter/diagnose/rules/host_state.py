@@ -29,7 +29,8 @@ OFFSET_S = 1.0
     action="Save the stacks (echo w > /proc/sysrq-trigger; cat /proc/<pid>/stack) and the kernel log; a GPU task that stays needs a reboot.",
 )
 def d_state(snapshot: Snapshot, ctx: Context) -> Finding | None:
-    """Tasks of the GPU driver in uninterruptible sleep, or four and more of any kind. One sample: a moment in D is normal for disk and kernel threads."""
+    """Tasks of the GPU driver in uninterruptible sleep, or, as information, four and more of any kind. One sample: a moment in D is normal for
+    whatever reads and writes files."""
     tasks = ctx.need(snapshot.host, Host.blocked_tasks)
     gpu = [t for t in tasks if _GPU_TASK.match(t) or _GPU_WAIT.search(t)]
     files = [t for t in tasks if _FILES_WAIT.search(t) and t not in gpu]
@@ -47,7 +48,7 @@ def d_state(snapshot: Snapshot, ctx: Context) -> Finding | None:
         "nfs, Lustre or GPFS lines in the kernel log; df hangs",
     )
     return ctx.finding(
-        "warning",
+        "warning" if gpu else "info",
         f"{len(gpu) or len(tasks)} {'GPU ' if gpu else ''}task(s) in state D: {', '.join((gpu or tasks)[:4])}",
         evidence=[Evidence(t, ctx.where(snapshot.host, "blocked_tasks")) for t in (gpu or tasks)[:6]]
         + [Evidence(e.text, e.where) for e in hangs[:2]],

@@ -257,25 +257,35 @@ def aer_log(log: NodeEvents, ctx: Context) -> Iterator[Finding]:
     family="pcie",
     sop="SOP-BUS",
     hint=_DMESG,
-    sources=("Linux drivers/pci/hotplug/pciehp_ctrl.c",),
+    sources=("Linux drivers/pci/hotplug/pciehp_ctrl.c, drivers/pci/pcie/dpc.c",),
     action="Look for what sat in the slot; power, cable and riser of that slot.",
+    also=("pcie.dpc",),
 )
-def hotplug(log: NodeEvents, ctx: Context) -> Finding | None:
-    """pciehp saw a link go down or a card vanish without anybody asking for it."""
+def hotplug(log: NodeEvents, ctx: Context) -> Iterator[Finding]:
+    """pciehp saw a link go down or a card vanish without anybody asking for it, or a port cut its link off after an error (DPC)."""
     events = [
         e
         for e in log.of("pcie.hotplug")
         if e.fields.get("what") in ("Link Down", "Card not present", "Failed to check link status")
     ]
-    return (
-        ctx.finding(
+    if events:
+        yield ctx.finding(
             "error",
             f"PCIe hot plug: {events[0].fields['what']} in slot {events[0].fields.get('slot', '?')}{_times(events)}",
             evidence=events,
         )
-        if events
-        else None
-    )
+    for device, cut in _by_device(log.of("pcie.dpc")).items():
+        yield ctx.finding(
+            "error",
+            f"a port cut its link off after an uncorrectable error (downstream port containment){_times(cut)}",
+            id="pcie.dpc",
+            subject=Subject("pci", device, log.node),
+            evidence=cut,
+            causes=[
+                Cause("the link or the device below it", "likely", "AER lines of that time; lspci -t: what is below this port"),
+                Cause("a surprise removal or loss of power of the device", "possible", "BMC's event log"),
+            ],
+        )
 
 
 @rule(

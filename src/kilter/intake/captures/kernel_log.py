@@ -18,7 +18,7 @@ from kilter.intake.captures.log_time import Stamp, read_stamp
 #: A line without any of these words holds no event. Plain literals: finding them is what a large log costs.
 MARKS = (
     *("NVRM: ", "SXid", "nvidia-peermem", "nvidia-nvlink", "kunlun", "mlx5_"),
-    *("Bus Error: ", "AER: ", ":    [", "pciehp", "DMAR: ", "AMD-Vi: "),
+    *("Bus Error: ", "AER: ", "DPC: ", ":    [", "pciehp", "DMAR: ", "AMD-Vi: "),
     *("ut of memory", "blocked for more than", "soft lockup", "LOCKUP", "detected stall", "segfault at"),
     *("Hardware Error", "mce: ", "EDAC ", "Remounting filesystem", "I/O error", "I/O timeout", "controller is down"),
     *("Kernel panic", "BUG: ", "Oops: ", "general protection"),
@@ -204,6 +204,7 @@ RULES: tuple[tuple[str, re.Pattern[str], Maker], ...] = (
     ("nvidia-peermem", re.compile(r"nvidia-peermem (?P<function>\w+):\d+ ERROR .*"), _simple("peermem.error", "function")),
     ("Bus Error", _AER_DEVICE, _aer),
     ("AER: ", _AER_ROOT, _aer_root),
+    ("DPC: containment", re.compile(r"pcieport " + _PCI + r": DPC: containment event, (?P<what>status:.*)"), _simple("pcie.dpc", "what")),
     ("pciehp", _PCIEHP, _pciehp),
     ("mlx5_core", _MLX5, _mlx5),
     ("ut of memory", re.compile(r"(?P<scope>Memory cgroup out of memory|Out of memory)[:,]? (?:Kill(?:ed)? process )?(?P<pid>\d+) \((?P<name>[^)]*)\).*"), _simple("oom.kill", "scope", "pid", "name")),
