@@ -66,6 +66,28 @@ def fault(name: str, address: str = "0000:1a:00.0") -> str:
 
 
 QUIET = at("09:00:00", "Linux version 6.8.0-45-generic (buildd@lcy02) #45-Ubuntu SMP PREEMPT_DYNAMIC")
+SMART = """root@n1:~# smartctl -a /dev/nvme1
+smartctl 7.3 2022-02-28 r5338 [x86_64-linux-6.8.0] (local build)
+=== START OF SMART DATA SECTION ===
+SMART overall-health self-assessment test result: {health}
+
+SMART/Health Information (NVMe Log 0x02)
+Critical Warning:                   {warning}
+Temperature:                        41 Celsius
+Available Spare:                    100%
+Available Spare Threshold:          10%
+Percentage Used:                    3%
+Media and Data Integrity Errors:    {media}
+"""
+NVME = """root@n1:~# nvme smart-log /dev/nvme2
+Smart Log for NVME device:nvme2n1 namespace-id:ffffffff
+critical_warning\t\t\t: {warning}
+temperature\t\t\t\t: 35 C
+available_spare\t\t\t\t: 100%
+available_spare_threshold\t\t: 10%
+percentage_used\t\t\t\t: 1%
+media_errors\t\t\t\t: {media}
+"""
 SMI_MISMATCH = "root@n1:~# nvidia-smi\nFailed to initialize NVML: Driver/library version mismatch\nNVML library version: 550.90\n"
 HANDLE = "root@n1:~# nvidia-smi\nUnable to determine the device handle for GPU0000:5D:00.0: Unknown Error\n"
 HOT = {
@@ -184,6 +206,8 @@ MODES: list[Mode] = [
     Mode(1, "containment-by-the-port-first", log(at("10:00:00", "pcieport 0000:17:01.0: DPC: containment event, status:0x1f01 source:0x0000"), off_bus("10:00:02")), "gpu.xid.79", "critical", "riser", "reboot", "SOP-BUS"),
     Mode(27, "several-nodes-of-a-rack", {f"r7n{n}/smi.txt": smi(every=BRAKE, node=f"r7n{n}") for n in range(1, 4)}, "facility.power", "error", "rack", "facility", "SOP-PWR"),
     Mode(41, "all-count-time-outs-but-the-dead-one", {f"n{n}/sys.txt": ports({"mlx5_0": {"hw:local_ack_timeout_err": 0 if n == 3 else 4000 + n, "link_downed": 0}}, node=f"n{n}") for n in range(1, 7)}, "rdma.ack_timeout_vote", "warning", "died", "Drain", "SOP-IB", "5 nodes"),
+    Mode(52, "smart-fails", {"n1/d.txt": SMART.format(health="FAILED!", warning="0x04", media=0)}, "host.disk_health", "error", "", "replace the drive", "SOP-HOST", "nvme1"),
+    Mode(52, "media-errors", {"n1/d.txt": NVME.format(warning=0, media=12)}, "host.disk_health", "warning", "", "replace the drive", "SOP-HOST", "nvme2"),
 ]  # fmt: skip
 
 #: Row 33 is read from lspci -vvv, of which only real listings are worth testing with; row 40 is normal and has no finding.
@@ -321,6 +345,7 @@ MISSES: list[Miss] = [
     Miss(27, "one-node-under-the-brake", {"r7n1/smi.txt": smi(every=BRAKE, node="r7n1"), "r7n2/smi.txt": smi(node="r7n2")}, "facility.power"),
     Miss(41, "all-nodes-count-time-outs", {f"n{n}/sys.txt": ports({"mlx5_0": {"hw:local_ack_timeout_err": 4000 + n, "link_downed": 0}}, node=f"n{n}") for n in range(1, 7)}, "rdma.ack_timeout_vote"),
     Miss(51, "tasks-that-read-files", {"n1/ps.txt": "root@n1:~# ps -eo pid,stat,wchan:32,comm\n    PID STAT WCHAN                            COMMAND\n" + "".join(f"   90{n:02d} D    folio_wait_bit_common            python3\n" for n in range(8))}, "host.d_state"),
+    Miss(52, "smart-passes", {"n1/d.txt": SMART.format(health="PASSED", warning="0x00", media=0) + NVME.format(warning=0, media=0)}, "host.disk_health"),
 ]  # fmt: skip
 
 #: Rows whose right answer is silence.

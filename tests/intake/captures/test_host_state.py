@@ -50,7 +50,15 @@ System clock synchronized: no
               NTP service: active
           RTC in local TZ: no
 """
-READERS = {"interrupts": INTERRUPTS, "ps": PS, "clock": CHRONY}
+SMART = """\
+smartctl 7.3 2022-02-28 r5338 [x86_64-linux-6.8.0] (local build)
+Device Model:     SAMSUNG MZ7LH960
+SMART overall-health self-assessment test result: PASSED
+ID# ATTRIBUTE_NAME          FLAG     VALUE WORST THRESH TYPE      UPDATED  WHEN_FAILED RAW_VALUE
+  5 Reallocated_Sector_Ct   0x0033   100   100   010    Pre-fail  Always       -       0
+197 Current_Pending_Sector  0x0012   100   100   000    Old_age   Always       -       8
+"""
+READERS = {"interrupts": INTERRUPTS, "ps": PS, "clock": CHRONY, "smart": SMART}
 
 
 def test_interrupts_name_the_cpus_that_serve_a_device() -> None:
@@ -95,6 +103,11 @@ def test_clock_offset_and_synchronisation() -> None:
     assert (summary.tools, fragments[0].snapshot.host.clock_synchronized) == (["chronyc tracking"], False)
 
 
+def test_smart_of_a_disk_with_pending_sectors() -> None:
+    tests = parse_text("smart", SMART).snapshot.diagnostics or []
+    assert [(t.name, t.result) for t in tests] == [("health", "pass"), ("media", "pass"), ("media", "fail")]
+
+
 @pytest.mark.parametrize(
     ("line", "step", "ms"),
     [
@@ -124,7 +137,7 @@ def test_step_times(line: str, step: str | None, ms: float) -> None:
 
 
 @pytest.mark.parametrize("module", READERS)
-@given(data=mangled(INTERRUPTS) | mangled(PS) | mangled(PS_WAIT) | mangled(CHRONY))
+@given(data=mangled(INTERRUPTS) | mangled(PS) | mangled(PS_WAIT) | mangled(CHRONY) | mangled(SMART))
 @settings(max_examples=25, deadline=None)
 def test_damaged_text_never_breaks_a_reader(module: str, data: str) -> None:
     check_references(parse_text(module, data), data)

@@ -8,6 +8,7 @@ from kilter.diagnose.engine import Context, rule
 from kilter.facts.case import Snapshot
 from kilter.facts.finding import Cause, Evidence, Finding
 from kilter.facts.host import Host
+from kilter.facts.measure import DiagnosticTest
 
 _GPU_TASK = re.compile(r"\d+ (?:nvidia|nv-|dcgm|nvsm|cuda|irq/\d+-nvidia)")
 _GPU_WAIT = re.compile(r"\((?:nv_|rm_|_nv|os_acquire|nvidia|uvm_)")
@@ -78,3 +79,28 @@ def clock_skew(snapshot: Snapshot, ctx: Context) -> Finding | None:
     if offset is not None and abs(offset) >= OFFSET_S:
         return ctx.finding("warning", f"the clock is {abs(offset):.1f} s {'fast' if offset > 0 else 'slow'}")
     return ctx.finding("info", "the clock is not synchronised") if synchronized is False else None
+
+
+@rule(
+    "host.disk_health",
+    "Drives are healthy by their own word",
+    scope="diagnostic",
+    family="host",
+    sop="SOP-HOST",
+    hint="smartctl -a <device>; nvme smart-log <device>",
+    sources=("NVM Express base specification: SMART / Health Information", "smartmontools", "research: failure mode 52"),
+    action="Save what is on it, replace the drive; look for I/O errors of the same device in the kernel log.",
+)
+def disk_health(test: DiagnosticTest, ctx: Context) -> Finding | None:
+    """A drive's own health check fails, it lost data (media errors, pending sectors), or its spare is below its threshold."""
+    if test.tool != "SMART":
+        raise ctx.skip("no result of SMART")
+    if test.result == "pass":
+        return None
+    severity = "error" if test.name == "health" else "warning"
+    return ctx.finding(
+        severity,
+        f"{test.device or 'drive'}: {test.message}",
+        evidence=[Evidence(f"{test.device or 'drive'}: {test.message}", ctx.where(test))],
+        reads=False,
+    )
