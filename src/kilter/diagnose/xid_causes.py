@@ -360,6 +360,10 @@ def memory(code: int, present: set[int], device: str, log: NodeEvents) -> Readin
             action="Restart the application; the GPU stays usable. Reset it at the next drain so that the row is remapped.",
             facts=facts,
         )
+    if code == 48:
+        dram = Cause("bit failure in HBM", "likely" if 171 in present else "possible", "XID 171 with it; remap pending")
+        sram = Cause("an on-chip SRAM cell", "possible", "XID 172 with it; SRAM counts of nvidia-smi -q")
+        return Reading([dram] if 171 in present else [dram, sram], missing=[flags] if pending is None else [], facts=facts)
     if code == 63:
         if pending is False:
             return Reading(

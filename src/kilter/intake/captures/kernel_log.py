@@ -61,6 +61,8 @@ _AER_ROOT = re.compile(
     + r": AER: (?P<multiple>Multiple )?(?P<severity>Corrected|Correctable|Uncorrected \((?:Non-)?Fatal\)|Uncorrectable \((?:Non-)?Fatal\)) "
     r"error (?:message )?received(?: from |: ?(?:id=)?)?(?P<from>[0-9a-f][0-9a-f:.]*)?"
 )
+_APEI_DEVICE = re.compile(r"device_id: " + _PCI)
+_APEI_SEVERITY = {"fatal": "Uncorrectable (Fatal)", "recoverable": "Uncorrectable (Non-Fatal)", "corrected": "Corrected"}
 _PCIEHP = re.compile(
     r"pciehp(?: "
     + _PCI
@@ -267,6 +269,7 @@ class KernelLog:
         self.facts: dict[str, tuple[str, int]] = {}  # "software.driver_version" -> (value, line)
         self._pending_gpu: tuple[str, int] | None = None
         self._last_aer: dict[str, Event] = {}
+        self._apei: Event | None = None  # a record of firmware that is being told, line by line
 
     def feed(self, number: int, line: str) -> Event | None:
         """Read one line that holds one of :data:`MARKS`. Returns the event it made or added to."""
@@ -277,6 +280,8 @@ class KernelLog:
             pass
         elif "[" in message and (bit := _AER_BIT.match(message.lstrip())):
             return self._aer_bit(bit)
+        elif self._apei is not None and ("section_type" in message or "device_id" in message):
+            return self._apei_line(message)
         for literal, pattern, make in RULES:
             if literal in message and (match := pattern.search(message)) is not None:
                 event = make(match)
@@ -325,6 +330,21 @@ class KernelLog:
                 event.fields["errors"] = f"{names} {match.group('name')}".strip()
         return event
 
+    def _apei_line(self, message: str) -> Event | None:
+        """Lines of a firmware-first record (drivers/firmware/efi/cper.c): a PCIe section makes it an AER event of the device it names."""
+        event = self._apei
+        assert event is not None
+        if "section_type: PCIe error" in message:
+            event.kind = "aer"
+            event.severity = _APEI_SEVERITY.get(event.fields.get("severity", ""), event.fields.get("severity", ""))
+            event.fields = {"type": "reported by firmware (APEI)", **{k: v for k, v in event.fields.items() if k == "year"}}
+        elif event.kind == "aer" and (match := _APEI_DEVICE.search(message)):
+            event.device = _address(match)
+            event.text = f"{event.text}; PCIe error of {event.device}"
+            self._last_aer[event.device] = event
+            self._apei = None
+        return event
+
     def _keep(self, event: Event, stamp: Stamp, number: int) -> Event:
         event.time, event.clock, event.uncertainty_s, event.node = stamp.time, stamp.clock, stamp.uncertainty_s, stamp.node
         if stamp.year_assumed:
@@ -333,6 +353,7 @@ class KernelLog:
         event.text = event.text.strip()
         if event.kind == "aer":
             self._last_aer[event.device] = event
+        self._apei = event if event.kind == "machine_check" and "event severity" in event.text else None
         self.events.append(event)
         return event
 
