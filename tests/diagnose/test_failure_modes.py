@@ -208,6 +208,8 @@ MODES: list[Mode] = [
     Mode(41, "all-count-time-outs-but-the-dead-one", {f"n{n}/sys.txt": ports({"mlx5_0": {"hw:local_ack_timeout_err": 0 if n == 3 else 4000 + n, "link_downed": 0}}, node=f"n{n}") for n in range(1, 7)}, "rdma.ack_timeout_vote", "warning", "died", "Drain", "SOP-IB", "5 nodes"),
     Mode(52, "smart-fails", {"n1/d.txt": SMART.format(health="FAILED!", warning="0x04", media=0)}, "host.disk_health", "error", "", "replace the drive", "SOP-HOST", "nvme1"),
     Mode(52, "media-errors", {"n1/d.txt": NVME.format(warning=0, media=12)}, "host.disk_health", "warning", "", "replace the drive", "SOP-HOST", "nvme2"),
+    Mode(51, "file-server-silent", log(at("10:00:00", "nfs: server 10.0.0.9 not responding, still trying"), at("10:02:10", "INFO: task python3:4242 blocked for more than 120 seconds.")), "host.hung_task", "warning", "file server 10.0.0.9", "[Rr]eboot", "SOP-HOST"),
+    Mode(52, "xfs-shut-down", log(at("10:00:33", "XFS (nvme1n1p1): log I/O error -5"), at("10:00:33", "XFS (nvme1n1p1): Filesystem has been shut down due to log error (0x2).")), "host.storage_error", "error", "", "disk", "SOP-HOST"),
 ]  # fmt: skip
 
 #: Row 33 is read from lspci -vvv, of which only real listings are worth testing with; row 40 is normal and has no finding.
@@ -346,6 +348,8 @@ MISSES: list[Miss] = [
     Miss(41, "all-nodes-count-time-outs", {f"n{n}/sys.txt": ports({"mlx5_0": {"hw:local_ack_timeout_err": 4000 + n, "link_downed": 0}}, node=f"n{n}") for n in range(1, 7)}, "rdma.ack_timeout_vote"),
     Miss(51, "tasks-that-read-files", {"n1/ps.txt": "root@n1:~# ps -eo pid,stat,wchan:32,comm\n    PID STAT WCHAN                            COMMAND\n" + "".join(f"   90{n:02d} D    folio_wait_bit_common            python3\n" for n in range(8))}, "host.d_state"),
     Miss(52, "smart-passes", {"n1/d.txt": SMART.format(health="PASSED", warning="0x00", media=0) + NVME.format(warning=0, media=0)}, "host.disk_health"),
+    Miss(51, "file-server-came-back", log(at("10:00:00", "nfs: server 10.0.0.9 not responding, still trying"), at("10:00:40", "nfs: server 10.0.0.9 OK")), "host.file_server_silent"),
+    Miss(52, "xfs-mounts", log(at("09:00:00", "XFS (nvme1n1p1): Mounting V5 Filesystem 0f"), at("09:00:01", "XFS (nvme1n1p1): Ending clean mount")), "host.storage_error"),
 ]  # fmt: skip
 
 #: Rows whose right answer is silence.

@@ -73,6 +73,7 @@ ROOTS: dict[str, tuple[str, int]] = {
     "nvme.timeout": ("storage", 6),
     "disk.io_error": ("storage", 6),
     "filesystem.read_only": ("storage", 7),
+    "filesystem.error": ("storage", 6),
     "segfault": ("process crash", 3),
     "torch.rank_failed": ("process crash", 3),
     "cuda.error": ("application", 3),

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from kilter.diagnose.engine import Context, NodeEvents, rule
 from kilter.diagnose.xid_causes import near
 from kilter.facts.event import Event
-from kilter.facts.finding import Cause, Finding, Subject
+from kilter.facts.finding import Cause, Evidence, Finding, Subject
 from kilter.knowledge import aer
 
 _DMESG = "dmesg -T, or journalctl -k -o short-iso"
@@ -273,6 +273,11 @@ def hotplug(log: NodeEvents, ctx: Context) -> Iterator[Finding]:
             "error",
             f"PCIe hot plug: {events[0].fields['what']} in slot {events[0].fields.get('slot', '?')}{_times(events)}",
             evidence=events,
+            causes=[
+                Cause("contact, riser or cable of the slot", "possible", "AER lines before it; the same slot again"),
+                Cause("the device lost power or died", "possible", "BMC's event log; XID 79 of a GPU there"),
+                Cause("somebody pulled it or turned the slot off", "possible", "who worked there"),
+            ],
         )
     for device, cut in _by_device(log.of("pcie.dpc")).items():
         yield ctx.finding(
@@ -376,6 +381,7 @@ def oom(log: NodeEvents, ctx: Context) -> Finding | None:
     sources=("Linux kernel/hung_task.c, kernel/watchdog.c", "research: failure mode 51"),
     action="Find what the task waits for (its stack follows in the log): GPU driver, NFS or Lustre, disk. Reboot when it does not come back.",
     also=(
+        "host.file_server_silent",
         "host.hung_task",
         "host.kernel_crash",
         "host.lockup",
@@ -387,20 +393,47 @@ def stuck(log: NodeEvents, ctx: Context) -> Iterator[Finding]:
     if hung:
         names = ", ".join(dict.fromkeys(e.fields.get("name", "?") for e in hung))
         gsp = [e for e in log.of("xid") if e.code in (119, 120)]
-        causes = (
-            [Cause("the GPU driver waits for GSP firmware (XID 119/120)", "likely")]
-            if gsp
-            else [Cause("storage or network file system"), Cause("driver")]
-        )
+        servers = [e for e in log.of("nfs.server") if e.fields.get("what") != "OK"]
+        causes = [Cause("storage or network file system"), Cause("driver")]
+        if gsp:
+            causes = [Cause("the GPU driver waits for GSP firmware (XID 119/120)", "likely")]
+        elif servers:
+            causes = [
+                Cause(f"the file server {servers[0].device} does not answer", "likely", "df and ls on that mount; the server"),
+                Cause("driver", "possible", "stacks of the blocked tasks"),
+            ]
         yield ctx.finding(
-            "warning", f"tasks blocked in the kernel: {names}{_times(hung)}", id="host.hung_task", evidence=hung, causes=causes
+            "warning",
+            f"tasks blocked in the kernel: {names}{_times(hung)}",
+            id="host.hung_task",
+            evidence=[*hung, *(Evidence(e.text, e.where) for e in servers[:2])],
+            causes=causes,
         )
+    yield from _file_servers(log, ctx)
     locked = log.of("lockup", "rcu_stall")
     if locked:
         yield ctx.finding("error", f"CPU lockup or RCU stall{_times(locked)}", id="host.lockup", evidence=locked)
     dead = log.of("kernel.panic", "kernel.oops")
     if dead:
         yield ctx.finding("critical", "kernel panic or oops", id="host.kernel_crash", evidence=dead)
+
+
+def _file_servers(log: NodeEvents, ctx: Context) -> Iterator[Finding]:
+    """File servers that stopped answering and, by this log, never came back."""
+    for server, events in _by_device(log.of("nfs.server")).items():
+        last = max(events, key=lambda e: (e.last_time or e.time or 0.0, e.line))
+        if last.fields.get("what") != "OK":
+            yield ctx.finding(
+                "warning",
+                f"file server {server} does not answer{_times(events)}",
+                id="host.file_server_silent",
+                evidence=events,
+                causes=[
+                    Cause("the server or the network to it", "likely", "the same on other clients"),
+                    Cause("this node's own network", "possible", "link and bond of this node"),
+                ],
+                action="Look at the server and the network; jobs that read or write there wait until it answers.",
+            )
 
 
 @rule(
@@ -438,7 +471,7 @@ def hardware(log: NodeEvents, ctx: Context) -> Iterator[Finding]:
     checks = [e for e in log.of("machine_check") if e.fields.get("severity", "") not in ("corrected", "recoverable", "info")]
     if checks:
         yield ctx.finding("warning", f"machine check logged{_times(checks)}", id="host.machine_check", evidence=checks)
-    disks = log.of("filesystem.read_only", "nvme.timeout", "disk.io_error")
+    disks = log.of("filesystem.read_only", "filesystem.error", "nvme.timeout", "disk.io_error")
     if disks:
         yield ctx.finding(
             "error",

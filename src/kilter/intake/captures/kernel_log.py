@@ -23,6 +23,7 @@ MARKS = (
     *("Hardware Error", "mce: ", "EDAC ", "Remounting filesystem", "I/O error", "I/O timeout", "controller is down"),
     *("Kernel panic", "BUG: ", "Oops: ", "general protection"),
     *("Hardware name: ", "DMI: ", "Linux version ", "ommand line: ", "efault domain type", "Marking clocksource"),
+    *("XFS (", "EXT4-fs error", "nfs: server ", " was lost; in progress operations"),
 )
 
 #: Longer lines are cut: printk writes at most about 1 KB, a journal's JSON record some KB. Patterns may not meet a line of megabytes.
@@ -221,6 +222,10 @@ RULES: tuple[tuple[str, re.Pattern[str], Maker], ...] = (
     ("DMAR", re.compile(r"DMAR: (?:DRHD: handling fault status.*|\[[^\]]*\] Request device \[(?:" + r"(?P<device>[0-9a-f:.]+)" + r")\].*)"), _simple("iommu.fault")),
     ("AMD-Vi", re.compile(r"AMD-Vi: Event logged \[(?P<what>\w+) (?:device=(?P<device>[0-9a-f:.]+))?.*"), _simple("iommu.fault", "what")),
     ("Remounting", re.compile(r".*Remounting filesystem read-only.*"), _simple("filesystem.read_only")),
+    ("XFS (", re.compile(r"XFS \((?P<device>[\w.-]+)\): (?:Filesystem has been shut down|.{0,40}I/O error|Corruption |Metadata corruption|Internal error).*"), _simple("filesystem.error")),
+    ("EXT4-fs error", re.compile(r"EXT4-fs error \(device (?P<device>[\w.-]+)\).*"), _simple("filesystem.error")),
+    ("nfs: server", re.compile(r"nfs: server (?P<device>\S+) (?P<what>not responding, (?:still trying|timed out)|OK)"), _simple("nfs.server", "what")),
+    ("was lost; in progress", re.compile(r"Lustre: .{0,200}?Connection to (?P<device>\S+) .{0,120}was lost; in progress operations.*"), _simple("nfs.server")),
     ("nvme", re.compile(r"nvme (?P<device>nvme\d+): (?:I/O .*timeout|controller is down).*"), _simple("nvme.timeout")),
     ("error, dev", re.compile(r"(?:blk_update_request: )?(?:critical medium|I/O) error, dev (?P<device>\w+).*"), _simple("disk.io_error")),
     ("Marking clocksource", re.compile(r"(?:clocksource: )?timekeeping watchdog.*Marking clocksource '(?P<device>[\w-]+)' as unstable.*"), _simple("clock.unstable")),
@@ -229,7 +234,7 @@ RULES: tuple[tuple[str, re.Pattern[str], Maker], ...] = (
 )  # fmt: skip
 
 #: Texts that applications print too: they count only behind a kernel log's time.
-_ONLY_STAMPED = {"kernel.oops", "kernel.panic", "disk.io_error", "filesystem.read_only"}
+_ONLY_STAMPED = {"kernel.oops", "kernel.panic", "disk.io_error", "filesystem.read_only", "filesystem.error", "nfs.server"}
 #: Lines of the drivers that matter, with words of failure, that no rule above knows: reported as unknown fault text, never dropped.
 _SMELL = re.compile(r"(?:NVRM: |nvidia-(?:nvswitch\d*|nvlink|peermem)|mlx5_(?:core|cmd)|kunlun)")
 _FAULT = re.compile(
