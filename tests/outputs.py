@@ -224,3 +224,33 @@ def pauses(**nodes: tuple[int, int]) -> dict[str, str]:
         f"{node}/ethtool.txt": ethtool({"rx_packets_phy": 10**8, "tx_prio3_pause": sent, "rx_prio3_pause": received}, node=node)
         for node, (sent, received) in nodes.items()
     }
+
+
+def acs(redirect: bool) -> dict[str, str]:
+    """``lspci -vvv``: a switch with a GPU and a NIC below it."""
+    control = "SrcValid+ TransBlk- ReqRedir+ CmpltRedir+ UpstreamFwd+ EgressCtrl- DirectTrans-"
+    if not redirect:
+        control = "SrcValid+ TransBlk- ReqRedir- CmpltRedir- UpstreamFwd- EgressCtrl- DirectTrans-"
+
+    def bridge(address: str, port: str, first: str, last: str, primary: str) -> str:
+        return (
+            f"{address} PCI bridge [0604]: Broadcom / LSI PEX890xx PCIe Gen 5 Switch [1000:c030] (rev b0) (prog-if 00 [Normal decode])\n"
+            f"\tBus: primary={primary}, secondary={first}, subordinate={last}, sec-latency=0\n"
+            f"\tCapabilities: [68] Express (v2) {port}, MSI 00\n"
+            "\t\tLnkCap:\tPort #0, Speed 32GT/s, Width x16, ASPM not supported\n\t\tLnkSta:\tSpeed 32GT/s, Width x16\n"
+            f"\tCapabilities: [170 v1] Access Control Services\n\t\tACSCap:\tSrcValid+ TransBlk+ ReqRedir+ CmpltRedir+ UpstreamFwd+ EgressCtrl+ DirectTrans+\n\t\tACSCtl:\t{control}\n\n"
+        )
+
+    text = (
+        bridge("15:01.0", "Root Port (Slot+)", "16", "19", "15").replace(
+            control, control.replace("ReqRedir+ CmpltRedir+", "ReqRedir- CmpltRedir-")
+        )
+        + bridge("16:00.0", "Upstream Port", "17", "19", "16").replace(
+            control, control.replace("ReqRedir+ CmpltRedir+", "ReqRedir- CmpltRedir-")
+        )
+        + bridge("17:00.0", "Downstream Port (Slot+)", "18", "18", "17")
+        + bridge("17:01.0", "Downstream Port (Slot+)", "19", "19", "17")
+        + "18:00.0 3D controller [0302]: NVIDIA Corporation GH100 [H100 SXM5 80GB] [10de:2330] (rev a1)\n\tNUMA node: 0\n\tKernel driver in use: nvidia\n\n"
+        + "19:00.0 Infiniband controller [0207]: Mellanox Technologies MT2910 Family [ConnectX-7] [15b3:1021]\n\tNUMA node: 0\n\tKernel driver in use: mlx5_core\n\n"
+    )
+    return {"n1/lspci.txt": f"root@n1:~# lspci -vvvnn\n{text}"}

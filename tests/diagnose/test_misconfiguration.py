@@ -7,7 +7,7 @@ from typing import NamedTuple
 import pytest
 
 from asked import Files, of, verdict
-from outputs import DATA, at, bus, lspci, nccl, smi
+from outputs import DATA, acs, at, bus, lspci, nccl, smi
 
 CPUINFO = "Vendor ID:                               {vendor}\n  Model name:                            {model}\n"
 
@@ -205,3 +205,12 @@ def test_no_peer_to_peer_under_mig_is_explained_by_mig() -> None:
     (whole,) = of(verdict({"n1/smi.txt": smi(2), "n1/job.log": via}), shm)
     assert under.causes[0].text.startswith("MIG is on")
     assert not any(c.text.startswith("MIG") for c in whole.causes)
+
+
+def test_a_guest_does_not_see_the_acs_of_its_host() -> None:
+    guest = smi(2, every={"GPU Virtualization Mode/Virtualization Mode": "Pass-Through"})
+    for text, outcome in ((guest, "not checked"), (smi(2), "ok")):
+        files = {"n1/smi.txt": text, **acs(False)}
+        (check,) = [c for c in verdict(files).checks if c.rule == "pcie.acs_enabled"]
+        assert check.outcome.value == outcome
+        assert not of(verdict(files), "pcie.acs_enabled")

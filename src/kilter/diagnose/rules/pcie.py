@@ -353,6 +353,13 @@ def _chain(snapshot: Snapshot, address: str) -> list[PciDevice]:
     return chain
 
 
+def _is_guest(snapshot: Snapshot) -> bool:
+    """Whether these are a virtual machine's facts: the host says so, or its GPUs are passed through."""
+    return snapshot.host.virtualization not in (None, "none") or any(
+        gpu.virtualization == "Pass-Through" for gpu in snapshot.accelerators or []
+    )
+
+
 @rule(
     "pcie.acs_enabled",
     "ACS does not redirect peer-to-peer traffic",
@@ -378,6 +385,11 @@ def acs(snapshot: Snapshot, ctx: Context) -> Iterator[Finding]:
         raise ctx.missing("PCI listing with capabilities")
     pci = snapshot.pci
     redirecting = {a: d for a, d in pci.items() if d.acs_enabled and REDIRECT & set(d.acs_enabled)}
+    if not redirecting and _is_guest(snapshot):
+        raise ctx.missing(
+            "ACS of the host's bridges, which a guest does not see: peer-to-peer traffic may go through the host all the same",
+            "lspci -vvv on the host; p2pBandwidthLatencyTest in the guest",
+        )
     if not any(d.acs_enabled is not None for d in pci.values()):
         if all(d.has_acs is None for d in pci.values()):
             raise ctx.missing("ACS control of the bridges", _LSPCI)
