@@ -18,6 +18,7 @@ from kilter.facts.finding import Cause
 from kilter.facts.pci import PciDevice
 
 BEFORE_S = 60.0
+FEW = 16
 FOLLOW_S = 10.0
 #: Jobs that fail within this are one: ranks of one program do not fault in the same second.
 AT_ONCE_S = 120.0
@@ -67,6 +68,11 @@ def before(a: Event, b: Event, seconds: float) -> bool:
     if gap < -slack or (gap <= slack and not in_order):
         return False
     return b.time - (a.last_time or a.time) <= seconds + slack
+
+
+def few(events: list[Event]) -> list[Event]:
+    """The first and last of a long row of repeats: what stands around those stands around all, at bounded cost."""
+    return events if len(events) <= 2 * FEW else [*events[:FEW], *events[-FEW:]]
 
 
 def gpu_of(log: NodeEvents, device: str) -> Accelerator | None:
@@ -126,7 +132,7 @@ def link_lines(device: str, events: list[Event], log: NodeEvents) -> list[Event]
             of_link = event.fields.get("what") in ("Link Down", "Card not present")
         else:
             of_link = event.kind == "aer.root" and not any(e.kind == "aer" and near(e, event, 1.0) for e in log.events)
-        if of_link and _on_path(event, device, above) and any(before(event, x, BEFORE_S) for x in events):
+        if of_link and _on_path(event, device, above) and any(before(event, x, BEFORE_S) for x in few(events)):
             found.append(event)
     return found
 
@@ -140,16 +146,16 @@ def _power_lines(events: list[Event], log: NodeEvents) -> list[Event]:
         and b.fields.get("direction") != "deasserted"
         and b.time is not None
         and b.clock in _WALL
-        and any(x.time is not None and x.clock in _WALL and abs(x.time - b.time) <= BMC_S for x in events)
+        and any(x.time is not None and x.clock in _WALL and abs(x.time - b.time) <= BMC_S for x in few(events))
     ]
 
 
 def off_bus(device: str, events: list[Event], log: NodeEvents, case: Case) -> Reading:
     """XID 79: what came in the 60 s before tells firmware from link from power (research: rows 1-3)."""
-    gsp = [e for e in _xids(log.events, 62, 119, 120) if e.device == device and any(before(e, x, BEFORE_S) for x in events)]
+    gsp = [e for e in _xids(log.events, 62, 119, 120) if e.device == device and any(before(e, x, BEFORE_S) for x in few(events))]
     link = link_lines(device, events, log)
     power = _power_lines(events, log)
-    lost = {e.device for e in _xids(log.events, 79) if any(near(e, x, 5.0) for x in events)}
+    lost = {e.device for e in _xids(log.events, 79) if any(near(e, x, 5.0) for x in few(events))}
     causes: list[Cause] = []
     sops: list[tuple[str, str]] = []
     if gsp:
@@ -172,7 +178,7 @@ def off_bus(device: str, events: list[Event], log: NodeEvents, case: Case) -> Re
     missing = []
     if not log.of("bmc"):
         missing.append("the BMC's event log (ipmitool sel elist): power events")
-    elif not power and all(x.clock not in _WALL for x in events):
+    elif not power and all(x.clock not in _WALL for x in few(events)):
         missing.append("the wall time of XID 79: its line counts from boot (dmesg -T shows it)")
     if causes:
         sop, action = sops[0]
@@ -189,7 +195,7 @@ def off_bus(device: str, events: list[Event], log: NodeEvents, case: Case) -> Re
 def application(code: int, device: str, events: list[Event], log: NodeEvents, case: Case) -> Reading:
     """XID 13 and 31: matrix of jobs and GPUs. Many GPUs in one job: the program. One GPU in many jobs: the GPU. Once: undecided."""
     every = [e for e in case.events if e.kind == "xid" and e.code == code and "caused_by" not in e.fields]
-    at_once = {(e.node, e.device) for e in every if any(_same_moment(e, x) for x in events)}
+    at_once = {(e.node, e.device) for e in every if any(_same_moment(e, x) for x in few(events))}
     elsewhere = {(e.node, e.device) for e in every} - {(log.node, device)}
     pids = {e.fields["pid"] for e in events if "pid" in e.fields}
     names = {e.fields["name"] for e in events if "name" in e.fields}
@@ -199,7 +205,7 @@ def application(code: int, device: str, events: list[Event], log: NodeEvents, ca
     test = "run the failing program under compute-sanitizer; run the same job on another node"
     if code == 31:
         gone = [e for e in _xids(log.events, 74, 79, *range(144, 151), 155) if e.device != device]
-        gone = [e for e in gone if any(near(e, x, FOLLOW_S) for x in events)]
+        gone = [e for e in gone if any(near(e, x, FOLLOW_S) for x in few(events))]
         if gone:
             peer = Cause(
                 f"memory of a peer vanished: XID {gone[0].code or 79} on {log.gpu_name(gone[0].device)}",
@@ -269,11 +275,11 @@ def cleanup(device: str, events: list[Event], log: NodeEvents, case: Case) -> Re
             note=": the process was killed by the OOM killer",
         )
     ended = [e for e in case.events if e.kind in ("job.signal", "job.cgroup_oom", "torch.rank_failed")]
-    ended = [e for e in ended if e.node in ("", log.node) and any(near(e, x, AT_ONCE_S) for x in events)]
+    ended = [e for e in ended if e.node in ("", log.node) and any(near(e, x, AT_ONCE_S) for x in few(events))]
     fabric = [
         e
         for e in log.of("sxid", "fabric_manager.error", "fabric_manager.version_mismatch")
-        if any(near(e, x, BEFORE_S) for x in events)
+        if any(near(e, x, BEFORE_S) for x in few(events))
     ]
     services = log.snapshot.software.services if log.snapshot is not None else {}
     manager = services.get("nvidia-fabricmanager")
@@ -388,7 +394,7 @@ def memory(code: int, present: set[int], device: str, log: NodeEvents) -> Readin
 def nvlink(code: int, device: str, events: list[Event], log: NodeEvents, case: Case) -> Reading:
     """XID 74 and 144-150: a peer that died first makes this GPU a witness; else the link, the GPU or the switch."""
     peers = [e for e in _xids(log.events, 48, 79, 95, 119, 120) if e.device != device]
-    peers = [e for e in peers if any(before(e, x, BEFORE_S) for x in events)]
+    peers = [e for e in peers if any(before(e, x, BEFORE_S) for x in few(events))]
     if peers:
         first = peers[0]
         number = first.code or 79
@@ -406,7 +412,7 @@ def nvlink(code: int, device: str, events: list[Event], log: NodeEvents, case: C
             action=f"Follow XID {number} of the peer; reset all GPUs of the node afterwards.",
             sop="SOP-GSP" if number in (119, 120) else "SOP-BUS" if number == 79 else "SOP-MEM",
         )
-    switch = [e for e in log.of("sxid") if any(near(e, x, FOLLOW_S) for x in events)]
+    switch = [e for e in log.of("sxid") if any(near(e, x, FOLLOW_S) for x in few(events))]
     words = [m for e in events if (m := _LINK_WORDS.search(e.text))]
     links = sorted({int(m[1]) for m in words} | {int(e.fields["link"]) for e in events if e.fields.get("link", "").isdigit()})
     bits = 0
@@ -501,7 +507,9 @@ def halted(code: int, device: str, events: list[Event], log: NodeEvents, case: C
 def context_switch(code: int, device: str, events: list[Event], log: NodeEvents, case: Case) -> Reading:
     """XID 109: with 13, 31 or 43 around it the program's; repeated with different processes the GPU's."""
     program = [
-        e for e in log.of("xid") if e.code in (13, 31, 43) and e.device == device and any(near(e, x, FOLLOW_S) for x in events)
+        e
+        for e in log.of("xid")
+        if e.code in (13, 31, 43) and e.device == device and any(near(e, x, FOLLOW_S) for x in few(events))
     ]
     pids = {e.fields["pid"] for e in events if "pid" in e.fields}
     if len(pids) >= 2 and _seconds(events) >= AGAIN_S:
@@ -540,7 +548,7 @@ def fabric(code: int, device: str, events: list[Event], log: NodeEvents, case: C
     versions = manager is not None and manager.version is not None and driver is not None and manager.version != driver
     dead = manager is not None and manager.state not in (None, "active")
     said = log.of("fabric_manager.version_mismatch")
-    gpus = {e.device for e in _xids(log.events, 136, 155) if any(near(e, x, BEFORE_S) for x in events)}
+    gpus = {e.device for e in _xids(log.events, 136, 155) if any(near(e, x, BEFORE_S) for x in few(events))}
     everywhere = len(gpus) >= 4
     why = "its version differs from the driver's" if versions or said else "it does not run" if dead else ""
     causes = [

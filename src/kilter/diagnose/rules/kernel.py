@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from kilter.diagnose.engine import Context, NodeEvents, rule
-from kilter.diagnose.xid_causes import near
+from kilter.diagnose.xid_causes import few, near
 from kilter.facts.event import Event
 from kilter.facts.finding import Cause, Evidence, Finding, Subject
 from kilter.knowledge import aer
@@ -135,7 +135,7 @@ def _silent_target(events: list[Event], log: NodeEvents) -> tuple[str, Event] | 
     """The GPU or NIC that hung or was lost near a completion timeout, and the line that says so (research: failure mode 32)."""
     for other in log.of("xid", "gpu.off_bus", "mlx5.health"):
         lost = other.kind != "xid" or other.code in (79, 119, 120)
-        if lost and any(near(other, e, _TARGET_S) for e in events):
+        if lost and any(near(other, e, _TARGET_S) for e in few(events)):
             if other.kind == "mlx5.health":
                 return f"the NIC {other.device} (firmware health)", other
             return f"{log.gpu_name(other.device)} (XID {other.code or 79})", other

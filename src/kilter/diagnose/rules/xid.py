@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from kilter.diagnose import xid_causes
 from kilter.diagnose.engine import Context, NodeEvents, rule
-from kilter.diagnose.xid_causes import FOLLOW_S, near
+from kilter.diagnose.xid_causes import FOLLOW_S, few, near
 from kilter.facts.event import Event
 from kilter.facts.finding import Cause, Evidence, Finding, Subject
 from kilter.knowledge import sxid, xid
@@ -20,16 +20,11 @@ MERGE_S = 30.0
 _SEVERITY = {"info": "info", "warning": "warning", "error": "error", "fatal": "critical", "unknown": "warning"}
 
 
-def _root_of(event: Event, events: list[Event]) -> int | None:
-    """The XID that ``event`` follows: what the line itself says, else another one on the same GPU just before."""
+def _root_of(event: Event, others: list[Event]) -> int | None:
+    """The XID that ``event`` follows: what the line itself says, else one of the other XIDs on the same GPU at that time."""
     if "caused_by" in event.fields:
         return int(event.fields["caused_by"])
-    roots = [
-        e.code
-        for e in events
-        if e.kind == "xid" and e.device == event.device and e.code not in FOLLOWERS and e.code != 154 and near(e, event, FOLLOW_S)
-    ]
-    return roots[0] if roots else None
+    return next((e.code for e in others if near(e, event, FOLLOW_S)), None)
 
 
 @rule(
@@ -94,9 +89,10 @@ def _finding(code: int, device: str, events: list[Event], extra: list[Event], lo
     reading = xid_causes.read(code, present, device, events, log, ctx.case)
     next_test = reading.next_test or _decider(reading.causes)
     if code in FOLLOWERS:
-        alone = [e for e in events if _root_of(e, log.events) is None]
+        others = [e for e in log.of("xid") if e.device == device and e.code not in (*FOLLOWERS, 154)]
+        alone = [e for e in events if _root_of(e, others) is None]
         if not alone:
-            root = _root_of(events[0], log.events)
+            root = _root_of(events[0], others)
             severity = "info"
             what = f"XID {code} follows XID {root} on this GPU: a consequence, no fault of its own{times}"
         elif code == 45:
@@ -255,7 +251,7 @@ def sxids(log: NodeEvents, ctx: Context) -> Iterator[Finding]:
         elif words and words <= {"non-fatal", "nonfatal"}:
             severity = "warning"
         ports = sorted({e.fields["link"] for e in events if "link" in e.fields}, key=lambda p: (len(p), p))
-        witness = [e for e in dead if any(near(e, x, FOLLOW_S) for x in events)]
+        witness = [e for e in dead if any(near(e, x, FOLLOW_S) for x in few(events))]
         reading = _switch(code, events, witness, severity, entry.cause_class if entry is not None else [], log)
         name = entry.name if entry is not None else f"not in the table ({sxid.unit(code) or 'unit unknown'})"
         usual = (
@@ -322,7 +318,7 @@ def _switch(
             sop="SOP-BUS" if number == 79 else "SOP-GSP",
         )
     if code in _PARTITION:
-        jobs = [e for e in log.of("xid") if e.code == 45 and any(near(e, x, FOLLOW_S) for x in events)]
+        jobs = [e for e in log.of("xid") if e.code == 45 and any(near(e, x, FOLLOW_S) for x in few(events))]
         return xid_causes.Reading(
             [
                 Cause(
