@@ -90,6 +90,7 @@ SILENT: dict[str, list[Edit]] = {
     "i04": [
         ("lspci-vv.txt", *ACS_OFF),
         ("modules.txt", r"^nvidia_uvm", "nvidia_peermem         16384  0\nnvidia_uvm"),
+        ("modules.txt", r"^(ib_core .*)", r"\1,nvidia_peermem"),
         ("nccl.log", r"via NET/IB/(\d)", r"via NET/IB/\1/GDRDMA"),
     ],
     "i05": [
@@ -104,6 +105,7 @@ SILENT: dict[str, list[Edit]] = {
     ],
     "i07": [
         ("node-b.txt", r"^nvidia_uvm", "nvidia_peermem         16384  0\nnvidia_uvm"),
+        ("node-b.txt", r"^(ib_core .*)", r"\1,nvidia_peermem"),
         ("nccl.log", r"NET/IB/0$", "NET/IB/0/GDRDMA"),
     ],
     "i08": [("rank0.log", "RDMA Disabled", "RDMA Enabled"), ("rank0.log", r"via NET/IB/(\d)", r"via NET/IB/\1/GDRDMA")],

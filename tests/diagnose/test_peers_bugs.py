@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
+from asked import of, verdict
 from kilter.diagnose.engine import diagnose
+from kilter.diagnose.rules import xid as xid_rules
 from kilter.facts.finding import Finding, Severity
 from kilter.intake.merge import assemble
 from kilter.intake.paste import read_text
-from kilter.knowledge import ib_counters
+from kilter.knowledge import ib_counters, nvlink5, throttle, xid
+from kilter.knowledge.explain import explain
+from outputs import smi
+from outputs import xid as xid_line
 
 
 def findings(text: str) -> list[Finding]:
@@ -73,3 +79,122 @@ def test_storm_of_one_line_is_one_finding() -> None:
     assert [f.id for f in found].count("gpu.xid.95") == 1
     assert all(f.severity is not Severity.CRITICAL for f in found if f.id == "gpu.xid.45")
     assert len(found) < 8
+
+
+def test_row_remap_check_fires() -> None:
+    """azurehpc-health-checks asks nvidia-smi for three columns and reads the fourth: its check can never fire."""
+    row = "remapped_rows.pending, remapped_rows.failure, remapped_rows.uncorrectable, uuid\n{}, {}, 3, GPU-1\n"
+    for pending, failure, finding in (
+        ("Yes", "No", "gpu.row_remap.pending"),
+        ("No", "Yes", "gpu.row_remap.failure"),
+        ("1", "0", "gpu.row_remap.pending"),
+    ):
+        assert of(verdict({"n1/q.csv": row.format(pending, failure)}), finding), (pending, failure)
+    assert not of(verdict({"n1/q.csv": row.format("No", "No")}), "gpu.row_remap.pending")
+
+
+@pytest.mark.parametrize(
+    ("mask", "bits"),
+    [
+        ("0x0000000000000048", {"hw_slowdown", "hw_thermal_slowdown"}),
+        ("0x0000000000000024", {"sw_power_cap", "sw_thermal_slowdown"}),
+        ("0x0000000000000088", {"hw_slowdown", "hw_power_brake_slowdown"}),
+        ("0x0000000000000000", set()),
+    ],
+)
+def test_throttle_reasons_are_bits(mask: str, bits: set[str]) -> None:
+    """azurehpc-health-checks compares the mask with single values, and only logs what it finds."""
+    row = f"clocks_throttle_reasons.active, pstate, uuid\n{mask}, P0, GPU-1\n"
+    loud = {f.id for f in verdict({"n1/q.csv": row}).findings if f.severity is not Severity.INFO}
+    assert set(throttle.names_of_mask(int(mask, 16))) == bits
+    assert bool(loud) == bool(bits - {"sw_power_cap"}), loud
+
+
+@pytest.mark.parametrize("value", range(5, 10))
+def test_recovery_action_above_four_is_not_ok(value: int) -> None:
+    """DCGM 4.6 reports OK for every value above 4."""
+    (finding,) = of(verdict({"n1/smi.txt": smi(1, every={"GPU Recovery Action": f"Unknown ({value})"})}), "gpu.recovery_action")
+    assert finding.severity.rank >= Severity.ERROR.rank
+
+
+@pytest.mark.parametrize(
+    ("code", "title", "name"),
+    [
+        (38, "PCIe Bus Error", "FECS_ERR_WATCHDOG_TIMEOUT"),
+        (39, "PCIe Fabric Error", "CE0_ERROR"),
+        (42, "PCIe Replay Error", "VIC_ERROR"),
+        (57, "Clock change due to power", "FB_LINK_TRAINING_FAILURE_ERROR"),
+        (62, "Thermal Violation", "PMU_HALT_ERROR"),
+        (67, "NVLink Error", "FECS_ERR_VERIF_VIOLATION"),
+        (73, "NVLink Flow Control Error", "NVENC2_ERROR"),
+    ],
+)
+def test_the_drivers_name_of_an_xid_wins_over_dcgms_title(code: int, title: str, name: str) -> None:
+    """DCGM 4.6's health watch (DcgmHealthWatch.cpp) titles these codes after something else."""
+    found = explain(f"xid {code}")
+    assert found is not None
+    assert name in found.title
+    assert title not in found.title
+    assert any(title in note and name in note for note in found.disagreements)
+    (finding,) = of(verdict({"n1/kern.log": xid_line("10:00:00", code, "text")}), f"gpu.xid.{code}")
+    assert title in finding.disagreement
+
+
+def test_codes_that_dcgm_names_right_have_no_such_note() -> None:
+    assert xid.dcgm_title(48) == xid.dcgm_title(79) == ""
+
+
+def one_layout() -> list[tuple[int, str, int, int, str]]:
+    """(code, unit, intrinfo, status, layout) of lines that only one register layout reads, one of each layout."""
+    found: dict[str, tuple[int, str, int, int, str]] = {}
+    for rule in nvlink5.rules():
+        unit, status = rule.unit.split("/")[0], int(rule.error_status, 16)
+        for layout, pattern in (("R575 on", rule.intrinfo_r575_on), ("before R575", rule.intrinfo_before_r575)):
+            info = int(pattern.replace("-", "0"), 2)
+            layouts = {
+                one.layout for v in ("570.0", "580.0") if (one := nvlink5.decode(rule.xid, unit, [info, status], v)) is not None
+            }
+            if layouts == {layout}:
+                found.setdefault(layout, (rule.xid, unit, info, status, layout))
+    return [found[layout] for layout in sorted(found)]
+
+
+def nvlink5_line(code: int, unit: str, info: int, status: int) -> str:
+    return xid_line("10:00:00", code, f"{unit} Fatal XC0 i0 Link 04 (0x{info:08x} 0x{status:08x} 0x00000000)", pid=None)
+
+
+@pytest.mark.parametrize(("code", "unit", "info", "status", "layout"), one_layout())
+def test_nvlink5_decode_says_by_which_layout_it_read(code: int, unit: str, info: int, status: int, layout: str) -> None:
+    """The fields of intrinfo moved at R575 (NVIDIA/NVSentinel#748): without a driver version, the layout is told; with the wrong one, a doubt."""
+    text = nvlink5_line(code, unit, info, status)
+    (unknown,) = of(verdict({"n1/kern.log": text}), f"gpu.xid.{code}")
+    assert f"driver version not known; only the layout of drivers {layout} fits" in unknown.what
+    right, wrong = ("580.65.06", "570.124.06") if layout == "R575 on" else ("570.124.06", "580.65.06")
+    loading = "2026-03-04T09:00:00.000000+00:00 n1 kernel: NVRM: loading NVIDIA UNIX x86_64 Kernel Module  {}  Tue Mar  5 22:23:56 UTC 2024\n"
+    (known,) = of(verdict({"n1/kern.log": loading.format(right) + text}), f"gpu.xid.{code}")
+    assert "layout" not in known.what
+    (doubt,) = of(verdict({"n1/kern.log": loading.format(wrong) + text}), f"gpu.xid.{code}")
+    assert f"the driver is given as {wrong}" in doubt.what
+
+
+def test_nvlink5_readings_that_differ_are_both_told() -> None:
+    """No line of today's sheet is read otherwise by the two layouts; if one ever is, both answers stand in the finding."""
+    code, unit, info, status, _ = one_layout()[0]
+    one = nvlink5.decode(code, unit, [info, status])
+    assert one is not None
+    two = msgspec.structs.replace(one, other=msgspec.structs.replace(one, severity="non-fatal", sub_code=63))
+    text = xid_rules._decoded(two)
+    assert "driver version not known" in text
+    assert "before R575 non-fatal, sub-code 63" in text
+    assert f"R575 and later {one.severity}, sub-code {one.sub_code}" in text
+
+
+def test_no_rule_is_evaluated_as_code() -> None:
+    """superbenchmark runs rules of its configuration through eval."""
+    from pathlib import Path
+
+    import kilter
+
+    for path in Path(kilter.__file__).parent.rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        assert not any(word in text for word in (" eval(", "=eval(", "(eval(", " exec(", "yaml.unsafe_load", "shell=True")), path

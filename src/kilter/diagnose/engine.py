@@ -10,10 +10,10 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple, TypeVar
 
-from kilter.diagnose.fleet.profile import Profile, Profiler
+from kilter.diagnose.fleet.profile import Profile, Profiler, latest
 from kilter.facts.accelerator import Accelerator
 from kilter.facts.base import Entity, Missing, Reason
 from kilter.facts.case import Case, Snapshot
@@ -68,21 +68,9 @@ RULES: dict[str, Rule] = {}
 #: Where rules live; a new file is named here.
 MODULES = (
     *("gpu", "memory", "xid", "pcie", "nvlink", "thermal", "kernel", "rdma", "net", "nccl", "host", "siblings", "incident"),
-    *(
-        "fabric",
-        "ib_switch",
-        "roce",
-        "slurm",
-        "kubernetes",
-        "container",
-        "bmc",
-        "dcgm",
-        "metrics",
-        "nccl_topology",
-        "gpudirect",
-        "imex",
-    ),
-    *("job", "job_errors", "job_process", "bench_sanity", "fleet"),
+    *("fabric", "ib_switch", "roce", "slurm", "kubernetes", "container", "bmc", "dcgm", "metrics", "nccl_topology"),
+    *("gpudirect", "imex", "job", "job_errors", "job_process", "bench_sanity", "bench_peers", "steps", "fleet"),
+    *("congestion", "facility", "host_cpus", "host_state", "power_cap"),
 )
 #: Kinds of events that are not from a node's own kernel log or BMC.
 JOB_KINDS = ("nccl.", "torch.", "cuda.", "job.", "container.", "k8s.")
@@ -109,6 +97,16 @@ def rule(
         return check
 
     return register
+
+
+#: Functions whose results rules over many nodes want; each is called once a snapshot, so that nobody has to read all of them again.
+_GATHERERS: list[Callable[[Snapshot], object]] = []
+
+
+def gather(function: Callable[[Snapshot], T | None]) -> Callable[[Snapshot], T | None]:
+    """Keep what ``function`` says of each snapshot, None excepted, for :meth:`Context.gathered`. It should be little."""
+    _GATHERERS.append(function)
+    return function
 
 
 def load_rules() -> dict[str, Rule]:
@@ -152,6 +150,12 @@ class Context:
     def nodes(self) -> frozenset[str]:
         """Names of the nodes that have a snapshot."""
         return self._run.nodes
+
+    def gathered(self, function: Callable[[Snapshot], T | None]) -> list[tuple[Profile, T]]:
+        """What a function marked with :func:`gather` said of the latest snapshot of every node; for rules of scope "case"."""
+        latest_ = {profile.position for profile in latest(self._run.profiles)}
+        found = self._run.gathered.get(function, [])
+        return [(profile, value) for profile, value in found if profile.position in latest_]  # type: ignore[misc]  # of that function
 
     @property
     def profiles(self) -> list[Profile]:
@@ -245,7 +249,7 @@ class Context:
             what=what,
             confidence=confidence,
             evidence=lines,
-            causes=[cause if isinstance(cause, Cause) else Cause(cause) for cause in causes],
+            causes=_ranked([cause if isinstance(cause, Cause) else Cause(cause) for cause in causes]),
             action=action or self.rule.action,
             sop=self.rule.sop if sop is None else sop,
             next_test=next_test,
@@ -262,6 +266,16 @@ def times(events: Iterable[Event]) -> str:
     """`` (12 times)`` behind what happened more than once, else nothing."""
     count = sum(event.count for event in events)
     return f" ({count} times)" if count > 1 else ""
+
+
+_LIKELIHOODS = ("likely", "possible", "unlikely")
+
+
+def _ranked(causes: list[Cause]) -> list[Cause]:
+    """The likeliest first; the rule's own order where likelihoods are equal, or not told of all."""
+    if any(cause.likelihood not in _LIKELIHOODS for cause in causes):
+        return causes
+    return sorted(causes, key=lambda cause: _LIKELIHOODS.index(cause.likelihood))
 
 
 def _time_note(events: list[Event]) -> str:
@@ -287,6 +301,7 @@ class NodeEvents(NamedTuple):
     node: str
     events: list[Event]
     snapshot: Snapshot | None
+    drivers: Mapping[str, str] = {}  # of all nodes of the case
 
     def of(self, *kinds: str) -> list[Event]:
         return [event for event in self.events if event.kind in kinds]
@@ -335,6 +350,21 @@ def _interfaces(snapshot: Snapshot) -> Subjects:
 def _diagnostics(snapshot: Snapshot) -> Subjects:
     for test in snapshot.diagnostics or []:
         yield test, Subject("diagnostic", f"{test.name} {test.device}".strip(), snapshot.node)
+
+
+#: Kinds of events that are in no kernel log: they do not show that one was given.
+NOT_KERNEL_KINDS = ("bmc", "fabric_manager.")
+
+
+def _log_scopes(log: NodeEvents, case: Case) -> Iterator[str]:
+    """What the logs of a node are. The BMC's word or Fabric Manager's log alone says nothing of XIDs; both tell of NVSwitches."""
+    yield "bmc"
+    is_kernel = log.node in case.kernel_logs or any(not e.kind.startswith(NOT_KERNEL_KINDS) for e in log.events)
+    if is_kernel:
+        yield "log"
+    tools = {source.tool for source in log.snapshot.sources} if log.snapshot is not None else set()
+    if is_kernel or "Fabric Manager log" in tools or any(e.kind.startswith("fabric_manager.") for e in log.events):
+        yield "switch_log"
 
 
 def _logs(case: Case) -> Iterator[tuple[str, list[Event]]]:
@@ -395,6 +425,8 @@ SCOPES = {
     "interface": Scope("no network interface was given", "ethtool -S <interface>", "nics"),
     "diagnostic": Scope("no vendor diagnostic was given", "dcgmi diag -r 2"),
     "log": Scope("no kernel log was given", "dmesg -T, or journalctl -k -o short-iso"),
+    "bmc": Scope("no event log of a BMC was given", "ipmitool sel elist; ipmitool sdr elist"),
+    "switch_log": Scope("no kernel log or log of Fabric Manager was given", "dmesg -T; /var/log/fabricmanager.log"),
     "fabric": Scope("no fabric listing was given", "ibnetdiscover; perfquery -x", "fabric"),
     "fabric_port": Scope("no fabric listing was given", "ibnetdiscover; perfquery -x", "fabric"),
     "cluster_node": Scope("no scheduler output was given", "sinfo; scontrol show node; kubectl describe node", "cluster_nodes"),
@@ -435,6 +467,7 @@ class Run:
         self.case = case
         self.nodes = frozenset(node_names(case.snapshots))
         self.profiles: list[Profile] = []
+        self.gathered: dict[Callable[[Snapshot], object], list[tuple[Profile, object]]] = {}
         self._asked = [_Asked(one, Check(rule=one.id, title=one.title, family=one.family), []) for one in rules]
         self._scopes: dict[str, list[_Asked]] = {}
         for asked in self._asked:
@@ -460,7 +493,11 @@ class Run:
         profiler = Profiler()
         scopes = [(scope, subjects) for scope, subjects in _OF_SNAPSHOT.items() if scope in self._scopes]
         for index, snapshot in enumerate(self.case.snapshots):
-            self.profiles.append(profiler.of(snapshot, index))
+            profile = profiler.of(snapshot, index)
+            self.profiles.append(profile)
+            for function in _GATHERERS:
+                if (value := function(snapshot)) is not None:
+                    self.gathered.setdefault(function, []).append((profile, value))
             for field in self._absent:
                 if getattr(snapshot, field) not in ([], {}):
                     self._absent[field] = False
@@ -468,14 +505,18 @@ class Run:
                 self._judge(scope, subjects(snapshot), snapshot)
 
     def _logs(self) -> None:
-        if "log" not in self._scopes:
-            return
         first: dict[str, int] = {}
+        drivers: dict[str, str] = {}
         for profile in self.profiles:
             first.setdefault(profile.node, profile.position)
+            if version := dict(profile.attributes).get("driver"):
+                drivers[profile.node] = version
         for node, events in _logs(self.case):
             snapshot = self.case.snapshots[first[node]] if node in first else None
-            self._judge("log", iter([(NodeEvents(node, events, snapshot), Subject("node", "", node))]), snapshot)
+            log = NodeEvents(node, events, snapshot, drivers)
+            for scope in _log_scopes(log, self.case):
+                if scope in self._scopes:
+                    self._judge(scope, iter([(log, Subject("node", "", node))]), snapshot)
 
     def _judge(self, scope: str, subjects: Subjects, snapshot: Snapshot | None) -> None:
         """All rules of ``scope`` on each subject."""
@@ -568,6 +609,12 @@ def _relate(findings: list[Finding]) -> None:
     for finding in findings:
         if finding.id == "gpu.throttle.power_brake" and finding.subject.node in without_power:
             finding.explained_by = "power.psu_failed"
+        elif finding.id == "gpu.throttle.power_brake" and any(f.id == "facility.power" for f in findings):
+            finding.explained_by = "facility.power"
+    hot = any(f.id == "facility.cooling" for f in findings)
+    for finding in findings:
+        if hot and finding.id == "gpu.throttle.thermal" and finding.causes and "all GPUs of the node" in finding.causes[0].text:
+            finding.explained_by = "facility.cooling"
     roots: dict[tuple[str, str], str] = {}
     for id_ in _SAME_LOSS:
         for finding in findings:

@@ -19,6 +19,7 @@ from collections.abc import Iterable
 import msgspec
 
 from kilter.diagnose.timeline import Moment, Timeline, build
+from kilter.diagnose.two_ends import hosts_by_address
 from kilter.facts.case import Case
 from kilter.facts.event import Event
 from kilter.facts.measure import CollectiveRecord
@@ -61,6 +62,7 @@ ROOTS: dict[str, tuple[str, int]] = {
     "kernel.oops": ("host crash", 7),
     "machine_check": ("host hardware", 6),
     "pcie.hotplug": ("gpu or bus", 7),
+    "pcie.dpc": ("gpu or bus", 7),
     "gpu.off_bus": ("gpu or bus", 8),
     "gpu.init_failed": ("gpu or bus", 6),
     "mlx5.health": ("nic", 7),
@@ -71,8 +73,8 @@ ROOTS: dict[str, tuple[str, int]] = {
     "hung_task": ("host hang", 4),
     "nvme.timeout": ("storage", 6),
     "disk.io_error": ("storage", 6),
-    "filesystem.error": ("storage", 5),
     "filesystem.read_only": ("storage", 7),
+    "filesystem.error": ("storage", 6),
     "segfault": ("process crash", 3),
     "torch.rank_failed": ("process crash", 3),
     "cuda.error": ("application", 3),
@@ -156,18 +158,6 @@ def _root_of(event: Event) -> tuple[str, int] | None:
 
 def _victim(event: Event) -> bool:
     return event.kind in VICTIMS or (event.kind == "xid" and (event.code in (43, 45) or "caused_by" in event.fields))
-
-
-def _hosts_by_address(case: Case) -> dict[str, str]:
-    """Network address -> node, from the NCCL logs' own lines and the nodes' interfaces."""
-    known: dict[str, str] = {}
-    for snapshot in case.snapshots:
-        for interface in snapshot.nics or []:
-            for address in interface.addresses or []:
-                known.setdefault(address.split("/")[0], snapshot.node)
-    for job in case.jobs:
-        known.update(job.addresses)
-    return known
 
 
 def _votes(events: Iterable[Event], addresses: dict[str, str]) -> Counter[str]:
@@ -334,7 +324,7 @@ def find(case: Case, timeline: Timeline | None = None) -> Incident | None:
     if len(suspects) < 2 and not any(m.event.kind in VICTIMS for m in victims) and not _stuck(case):
         return None
     incident = Incident(missing=_missing(case))
-    addresses = _hosts_by_address(case)
+    addresses = hosts_by_address(case)
     votes = _votes((m.event for m in victims), addresses)
     complaining = sorted({m.event.node for m in victims if m.event.node})
     suspects.sort(key=lambda s: (-s.weight, _starts(s).time is None, _starts(s).time or 0.0))

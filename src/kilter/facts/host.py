@@ -22,6 +22,9 @@ class Host(Entity):
     uptime_s: float | None = None
     boot_id: str | None = None
     load_1m: float | None = None
+    clock_offset_s: float | None = None  # against NTP; positive: the clock is fast
+    clock_synchronized: bool | None = None
+    blocked_tasks: list[str] | None = None  # in state D when ps ran: "4242 nvidia-smi (rwsem_down_write_slowpath)"
 
 
 class Module(Entity):
@@ -43,6 +46,7 @@ class Kernel(Entity):
     modules: dict[str, Module] | None = None  # None = not collected; {} = none loaded
     sysctls: dict[str, str] = {}  # "vm.swappiness" -> "60"
     config: dict[str, str] = {}  # "CONFIG_NUMA" -> "y"
+    iommu_domain: str | None = None  # default domain type that the kernel logged: Translated, Passthrough
     iommu_groups: int | None = None  # number of IOMMU groups; 0 = IOMMU off
 
     def cmdline_options(self) -> dict[str, str]:
@@ -86,6 +90,7 @@ class Cpu(Entity):
     isolated: str | None = None  # isolcpus
     nohz_full: str | None = None
     irq_default_affinity: str | None = None  # list format
+    device_interrupts: dict[str, str] = {}  # "mlx5 0000:1a:00.0" or "nvidia" -> CPUs that take its interrupts, list format
     smt: str | None = None  # on, off, forceoff, notsupported
     max_mhz: float | None = None
     scaling_driver: str | None = None

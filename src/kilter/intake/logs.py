@@ -6,11 +6,13 @@ from typing import Protocol
 
 from kilter.facts.base import Source
 from kilter.facts.case import Input
-from kilter.intake.captures import kernel_log, nccl, torch_log, tracebacks
+from kilter.intake.captures import kernel_log, nccl, step_log, torch_log, tracebacks
 from kilter.intake.fragment import Fragment
 
 #: A line without any of these is no event of any reader.
-MARKS: tuple[str, ...] = tuple(dict.fromkeys((*kernel_log.MARKS, *nccl.MARKS, *torch_log.MARKS, *tracebacks.MARKS)))
+MARKS: tuple[str, ...] = tuple(
+    dict.fromkeys((*kernel_log.MARKS, *nccl.MARKS, *torch_log.MARKS, *tracebacks.MARKS, *step_log.MARKS))
+)
 
 
 class _Reader(Protocol):
@@ -26,10 +28,12 @@ class Logs:
         self.nccl = nccl.NcclLog(name, year=year)
         self.torch = torch_log.TorchLog(name, year=year)
         self.tracebacks = tracebacks.Tracebacks(name, year=year)
+        self.steps = step_log.StepLog(name)
         self._readers: tuple[tuple[tuple[str, ...], _Reader], ...] = (
             (nccl.MARKS, self.nccl),
             (torch_log.MARKS, self.torch),
             (tracebacks.MARKS, self.tracebacks),
+            (step_log.MARKS, self.steps),
             (kernel_log.MARKS, self.kernel),
         )
 
@@ -50,12 +54,13 @@ class Logs:
     @property
     def event_lines(self) -> set[int]:
         """Numbers of the lines that made an event."""
-        return {e.line for reader in (self.kernel, self.torch, self.tracebacks) for e in reader.events}
+        steps = {s.origin[""][1] for s in self.steps.samples}
+        return steps | {e.line for reader in (self.kernel, self.torch, self.tracebacks) for e in reader.events}
 
     @property
     def job_lines(self) -> int:
         """How many lines belong to a job's log."""
-        return self.nccl.lines + self.torch.lines + self.tracebacks.lines
+        return self.nccl.lines + self.torch.lines + self.tracebacks.lines + len(self.steps.samples)
 
     def fragments(self, summary: Input, *, is_kernel_log: bool) -> list[Fragment]:
         """What was found, ready to be merged. ``is_kernel_log``: the text is a kernel log even if it tells of nothing."""
@@ -67,10 +72,11 @@ class Logs:
             fragment.jobs.append(self.nccl.finish())
             fragment.events = self.nccl.events
             found.append(fragment)
-        if self.torch.lines or self.tracebacks.lines:
+        if self.torch.lines or self.tracebacks.lines or self.steps.samples:
             fragment = Fragment(Source(name=self.name, tool="job log"))
             fragment.events = [*self.torch.events, *self.tracebacks.events]
             fragment.collectives = self.torch.records
+            fragment.snapshot.samples = self.steps.samples
             found.append(fragment)
         summary.tools += [one.source.tool for one in found]
         return found

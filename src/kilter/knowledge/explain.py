@@ -82,6 +82,8 @@ def explain_xid(code: int) -> Explanation | None:
     facts = [("name", entry.name)]
     if entry.catalog_name:
         facts.append(("name in the vendor's catalog", entry.catalog_name))
+    if title := xid.dcgm_title(code):
+        facts.append(("title in DCGM 4.6 (differs)", title))
     facts += [
         ("severity", entry.severity),
         ("user code can cause it", _USER_CODE[entry.user_code]),

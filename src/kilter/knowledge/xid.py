@@ -151,11 +151,23 @@ def all_xids() -> tuple[Xid, ...]:
     return tuple(typed(table("xid").head("xids"), list[Xid]))
 
 
+def dcgm_title(code: int) -> str:
+    """What DCGM 4.6's health watch calls ``code``, where that is something else than the driver's name; else ``""``."""
+    titles = typed(table("xid").head("dcgm_titles"), dict[int, str])
+    return titles.get(code, "")
+
+
 @functools.cache
 def disagreements(code: int) -> tuple[str, ...]:
     """Where the tools and the vendor's texts disagree on ``code``."""
     rows = typed(table("xid").head("disagreements"), list[Disagreement])
-    return tuple(r.note for r in rows if code in r.codes)
+    notes = [r.note for r in rows if code in r.codes]
+    title, entry = dcgm_title(code), lookup(code)
+    if title and entry is not None:
+        notes.append(
+            f"DCGM 4.6 titles XID {code} {title!r}; the driver's header names it {entry.name}. The driver's name is the right one."
+        )
+    return tuple(notes)
 
 
 @functools.cache

@@ -233,3 +233,27 @@ def test_damaged_logs_never_raise(text: str) -> None:
 def test_any_line_has_a_stamp(line: str) -> None:
     stamp = read_stamp(line, year=2026)
     assert 0 <= stamp.end <= len(line)
+
+
+APEI = """\
+[  100.1] {1}[Hardware Error]: Hardware error from APEI Generic Hardware Error Source: 512
+[  100.1] {1}[Hardware Error]: event severity: SEVERITY
+[  100.1] {1}[Hardware Error]:  Error 0, type: SEVERITY
+[  100.1] {1}[Hardware Error]:   section_type: SECTION
+[  100.1] {1}[Hardware Error]:   port_type: 0, PCIe end point
+[  100.1] {1}[Hardware Error]:   device_id: 0000:18:00.0
+"""
+
+
+def test_pcie_error_that_firmware_reports_is_an_aer_event_of_its_device():
+    """Firmware-first systems leave sysfs at 0 and tell by APEI (drivers/firmware/efi/cper.c)."""
+    for word, severity in (("fatal", "Uncorrectable (Fatal)"), ("corrected", "Corrected")):
+        (event,) = kernel_log.scan(APEI.replace("SEVERITY", word).replace("SECTION", "PCIe error"), "x", year=2026).events
+        assert (event.kind, event.device, event.severity) == ("aer", "0000:18:00.0", severity)
+
+
+def test_memory_error_that_firmware_reports_stays_a_machine_check():
+    (event,) = kernel_log.scan(APEI.replace("SEVERITY", "recoverable").replace("SECTION", "memory error"), "x", year=2026).events
+    assert event.kind == "machine_check"
+    twice = APEI.replace("SEVERITY", "recoverable").replace("SECTION", "memory error") * 2
+    assert [e.kind for e in kernel_log.scan(twice, "x", year=2026).events] == ["machine_check"] * 2

@@ -133,7 +133,7 @@ def _braked(log: NodeEvents) -> list[Accelerator]:
 @rule(
     "power.psu_failed",
     "No power supply has failed",
-    scope="log",
+    scope="bmc",
     family="power",
     sop="SOP-PWR",
     hint=_SEL,
@@ -179,7 +179,7 @@ def psu_failed(log: NodeEvents, ctx: Context) -> Iterator[Finding]:
 @rule(
     "power.redundancy_lost",
     "Power is redundant",
-    scope="log",
+    scope="bmc",
     family="power",
     sop="SOP-PWR",
     hint=_SEL,
@@ -194,7 +194,7 @@ def redundancy_lost(log: NodeEvents, ctx: Context) -> Iterator[Finding]:
 @rule(
     "host.fan_failed",
     "Every fan turns",
-    scope="log",
+    scope="bmc",
     family="thermal",
     sop="SOP-THERM",
     hint=_SEL,
@@ -214,7 +214,7 @@ def fan_failed(log: NodeEvents, ctx: Context) -> Iterator[Finding]:
 @rule(
     "host.inlet_hot",
     "Inlet air and host temperatures are below their limits",
-    scope="log",
+    scope="bmc",
     family="thermal",
     sop="SOP-THERM",
     hint=_SEL,
@@ -238,7 +238,7 @@ def inlet_hot(log: NodeEvents, ctx: Context) -> Iterator[Finding]:
 @rule(
     "host.bmc_memory_error",
     "The BMC saw no memory error",
-    scope="log",
+    scope="bmc",
     family="memory",
     sop="SOP-HOST",
     hint=_SEL,
@@ -260,7 +260,7 @@ def memory_error(log: NodeEvents, ctx: Context) -> Iterator[Finding]:
 @rule(
     "host.bmc_pcie_error",
     "The BMC saw no PCIe error",
-    scope="log",
+    scope="bmc",
     family="pcie",
     sop="SOP-BUS",
     hint=_SEL,
@@ -297,7 +297,7 @@ def pcie_error(log: NodeEvents, ctx: Context) -> Iterator[Finding]:
 @rule(
     "host.cpu_ierr",
     "No processor reported an internal error",
-    scope="log",
+    scope="bmc",
     family="host",
     sop="SOP-HOST",
     hint=_SEL,
@@ -319,7 +319,7 @@ def cpu_ierr(log: NodeEvents, ctx: Context) -> Iterator[Finding]:
 @rule(
     "host.unexpected_power_cycle",
     "The host was not reset without being asked",
-    scope="log",
+    scope="bmc",
     family="host",
     sop="SOP-HOST",
     hint=_SEL,
@@ -341,7 +341,7 @@ def unexpected_power_cycle(log: NodeEvents, ctx: Context) -> Iterator[Finding]:
 @rule(
     "host.drive_fault",
     "The BMC saw no drive fault",
-    scope="log",
+    scope="bmc",
     family="host",
     sop="SOP-HOST",
     hint=_SEL,

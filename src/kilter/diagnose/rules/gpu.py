@@ -198,6 +198,28 @@ def persistence(gpu: Accelerator, ctx: Context) -> Finding | None:
 
 
 @rule(
+    "gpu.mig_no_instances",
+    "MIG GPUs have instances",
+    scope="gpu",
+    family="gpu",
+    sop="SOP-SW",
+    hint="nvidia-smi -L; nvidia-smi mig -lgi",
+    sources=("NVIDIA MIG user guide: without GPU and compute instances CUDA finds no device",),
+    action="Create instances (nvidia-smi mig -cgi <profiles> -C) or turn MIG off; where an operator makes them, look at its state.",
+)
+def mig_no_instances(gpu: Accelerator, ctx: Context) -> Finding | None:
+    """MIG is on and no instance exists: no program can use the GPU. Utilisation that reads N/A under MIG, and NVLink that is not shown, are normal."""
+    mode = ctx.known(gpu, Accelerator.mig_mode)
+    if not mode:
+        raise ctx.skip("MIG is off, or not known")
+    return (
+        ctx.finding("warning", "MIG is on without any instance: CUDA finds no device on it")
+        if ctx.need(gpu, Accelerator.mig_devices) == []
+        else None
+    )
+
+
+@rule(
     "gpu.mig_pending",
     "MIG mode change done",
     scope="gpu",

@@ -109,17 +109,21 @@ def peermem(snapshot: Snapshot, ctx: Context) -> Finding | None:
     )
 
 
-def forces_translation(snapshot: Snapshot) -> bool:
-    """Whether the boot line of a bare-metal host turns IOMMU translation on, and nothing in it turns it off again."""
-    if snapshot.kernel.cmdline is None or snapshot.host.virtualization not in (None, "none"):
-        return False
+def passes_through(snapshot: Snapshot) -> bool:
+    """Whether the boot line turns IOMMU translation off, or on for guests only."""
     options = snapshot.kernel.cmdline_options()
-    if (
+    return (
         options.get("iommu") in ("pt", "off")
         or "off" in (options.get("intel_iommu"), options.get("amd_iommu"))
         or options.get("iommu.passthrough") == "1"
-    ):
+    )
+
+
+def forces_translation(snapshot: Snapshot) -> bool:
+    """Whether the boot line of a bare-metal host turns IOMMU translation on, and nothing in it turns it off again."""
+    if snapshot.kernel.cmdline is None or snapshot.host.virtualization not in (None, "none") or passes_through(snapshot):
         return False
+    options = snapshot.kernel.cmdline_options()
     return (
         options.get("intel_iommu", "").startswith("on")
         or options.get("amd_iommu", "") in ("on", "force_enable")
@@ -145,16 +149,26 @@ def forces_translation(snapshot: Snapshot) -> bool:
 def iommu(snapshot: Snapshot, ctx: Context) -> Finding | None:
     """The boot line forces IOMMU translation on bare metal with several GPUs: peer-to-peer writes go through it, are slow or get lost.
 
-    The kernel's default is not judged from the boot line: distributions differ (CONFIG_IOMMU_DEFAULT_PASSTHROUGH).
+    The kernel's default is not judged from the boot line: distributions differ (CONFIG_IOMMU_DEFAULT_PASSTHROUGH). Where the boot log names
+    the default domain type, Translated is told as information.
     """
-    ctx.need(snapshot.kernel, Kernel.cmdline)
+    domain = ctx.known(snapshot.kernel, Kernel.iommu_domain)
+    if domain is None:
+        ctx.need(snapshot.kernel, Kernel.cmdline)
     if snapshot.host.virtualization not in (None, "none"):
         raise ctx.skip("a guest: the host decides")
     gpus = [d for d in (snapshot.pci or {}).values() if d.is_accelerator] or snapshot.accelerators or []
     if len(gpus) < 2:
         raise ctx.skip("fewer than two GPUs")
     if not forces_translation(snapshot):
-        return None
+        if domain != "Translated" or passes_through(snapshot):
+            return None
+        return ctx.finding(
+            "info",
+            "the IOMMU translates by default: peer-to-peer traffic between GPUs and NICs may be slow or refused",
+            confidence="medium",
+            missing=["P2P and GPUDirect bandwidth: p2pBandwidthLatencyTest, ib_write_bw --use_cuda"],
+        )
     return ctx.finding(
         "warning",
         "the boot line turns IOMMU translation on without passthrough (iommu=pt)",

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from kilter.diagnose.engine import Context, NodeEvents, rule
 from kilter.diagnose.engine import times as _times
+from kilter.diagnose.xid_causes import few, near
 from kilter.facts.event import Event
 from kilter.facts.finding import Cause, Evidence, Finding, Subject
 from kilter.knowledge import aer
@@ -125,6 +126,54 @@ def peermem(log: NodeEvents, ctx: Context) -> Finding | None:
     )
 
 
+#: Errors by which one end tells that the other was silent.
+_TARGET_SILENT = {"CmpltTO", "UnsupReq", "CmpltAbrt", "UnxCmplt"}
+_TARGET_S = 60.0
+
+
+def _silent_target(events: list[Event], log: NodeEvents) -> tuple[str, Event] | None:
+    """The GPU or NIC that hung or was lost near a completion timeout, and the line that says so (research: failure mode 32)."""
+    for other in log.of("xid", "gpu.off_bus", "mlx5.health"):
+        lost = other.kind != "xid" or other.code in (79, 119, 120)
+        if lost and any(near(other, e, _TARGET_S) for e in few(events)):
+            if other.kind == "mlx5.health":
+                return f"the NIC {other.device} (firmware health)", other
+            return f"{log.gpu_name(other.device)} (XID {other.code or 79})", other
+    return None
+
+
+_LINK_ERRORS = {"RxErr", "BadTLP", "BadDLLP", "Rollover", "Timeout", "DLP", "SDES"}
+_SWAP = "swap the card with a sibling's slot: the errors follow the card, or stay with slot, riser and port; sysfs reads 0 where firmware handles AER"
+
+
+def _link_ends(device: str, names: list[str], log: NodeEvents) -> list[Cause]:
+    """Hypotheses on a bad link: who reports it is the receiver, and the sender or the lanes are as likely (research: section 3, AER reporter)."""
+    if not set(names) & _LINK_ERRORS:
+        return []
+    pci = (log.snapshot.pci if log.snapshot is not None else None) or {}
+    known = pci.get(device)
+    others = {e.device for e in log.of("aer") if set(e.fields.get("errors", "").split()) & _LINK_ERRORS} - {device}
+    partner = next((o for o in others if (known is not None and known.parent == o) or (o in pci and pci[o].parent == device)), "")
+    lanes = Cause(
+        "lanes between both ends: contact, riser, retimer or cable",
+        "likely" if partner else "possible",
+        f"both ends report ({partner})" if partner else "errors at both ends",
+    )
+    return [
+        lanes,
+        Cause(
+            "transmitter of the link partner",
+            "unlikely" if partner else "possible",
+            "only this end reports; gone behind another port",
+        ),
+        Cause(
+            f"receiver of {device or 'this device'}",
+            "unlikely" if partner else "possible",
+            "the errors follow the card into another slot",
+        ),
+    ]
+
+
 @rule(
     "pcie.aer.*",
     "No PCIe error in the kernel log",
@@ -147,6 +196,12 @@ def aer_log(log: NodeEvents, ctx: Context) -> Iterator[Finding]:
         entries = [entry for name in names if (entry := aer.lookup(name)) is not None]
         causes = [Cause(f"{entry.name}: {entry.cause}") for entry in entries[:3]]
         subject = Subject("pci", device, log.node)
+        if names and set(names) <= _TARGET_SILENT and (silent := _silent_target(events, log)) is not None:
+            causes.insert(0, Cause(f"{silent[0]} did not answer; the reporter is its victim", "likely", "order of the lines"))
+            events = [*events, silent[1]]
+        ends = _link_ends(device, names, log)
+        causes += ends
+        test = _SWAP if ends else ""
         if uncorrected:
             fatal = any("(Fatal" in e.severity or e.severity == "Fatal" for e in uncorrected)
             yield ctx.finding(
@@ -156,6 +211,7 @@ def aer_log(log: NodeEvents, ctx: Context) -> Iterator[Finding]:
                 subject=subject,
                 evidence=events,
                 causes=causes,
+                next_test=test,
             )
             continue
         count = _count(events)
@@ -169,6 +225,7 @@ def aer_log(log: NodeEvents, ctx: Context) -> Iterator[Finding]:
                 subject=subject,
                 evidence=events,
                 causes=causes,
+                next_test=test,
             )
         else:
             yield ctx.finding(
@@ -178,6 +235,7 @@ def aer_log(log: NodeEvents, ctx: Context) -> Iterator[Finding]:
                 subject=subject,
                 evidence=events,
                 causes=causes,
+                next_test=test,
                 action="Watch the rate.",
             )
     if roots and not log.of("aer"):
@@ -199,11 +257,13 @@ def aer_log(log: NodeEvents, ctx: Context) -> Iterator[Finding]:
     family="pcie",
     sop="SOP-BUS",
     hint=_DMESG,
-    sources=("Linux drivers/pci/hotplug/pciehp_ctrl.c",),
+    sources=("Linux drivers/pci/hotplug/pciehp_ctrl.c, drivers/pci/pcie/dpc.c",),
     action="Look for what sat in the slot; power, cable and riser of that slot.",
+    also=("pcie.dpc",),
 )
-def hotplug(log: NodeEvents, ctx: Context) -> Finding | None:
-    """pciehp saw a link go down or a card vanish without anybody asking for it (attention button, slot power)."""
+def hotplug(log: NodeEvents, ctx: Context) -> Iterator[Finding]:
+    """pciehp saw a link go down or a card vanish without anybody asking for it (attention button, slot power), or a port cut its link off
+    after an error (DPC)."""
     asked = [e for e in log.of("pcie.hotplug") if e.fields.get("what") == "Powering off due to button press"]
     events = [
         e
@@ -211,15 +271,29 @@ def hotplug(log: NodeEvents, ctx: Context) -> Finding | None:
         if e.fields.get("what") in ("Link Down", "Card not present", "Failed to check link status", "Surprise Removal")
         and not any(a.fields.get("slot") == e.fields.get("slot") and 0 <= (e.time or 0) - (a.time or 0) <= ASKED_S for a in asked)
     ]
-    return (
-        ctx.finding(
+    if events:
+        yield ctx.finding(
             "error",
             f"PCIe hot plug: {events[0].fields['what']} in slot {events[0].fields.get('slot', '?')}{_times(events)}",
             evidence=events,
+            causes=[
+                Cause("contact, riser or cable of the slot", "possible", "AER lines before it; the same slot again"),
+                Cause("the device lost power or died", "possible", "BMC's event log; XID 79 of a GPU there"),
+                Cause("somebody pulled it or turned the slot off", "possible", "who worked there"),
+            ],
         )
-        if events
-        else None
-    )
+    for device, cut in _by_device(log.of("pcie.dpc")).items():
+        yield ctx.finding(
+            "error",
+            f"a port cut its link off after an uncorrectable error (downstream port containment){_times(cut)}",
+            id="pcie.dpc",
+            subject=Subject("pci", device, log.node),
+            evidence=cut,
+            causes=[
+                Cause("the link or the device below it", "likely", "AER lines of that time; lspci -t: what is below this port"),
+                Cause("a surprise removal or loss of power of the device", "possible", "BMC's event log"),
+            ],
+        )
 
 
 @rule(
@@ -343,6 +417,7 @@ def oom(log: NodeEvents, ctx: Context) -> Finding | None:
     sources=("Linux kernel/hung_task.c, kernel/watchdog.c", "research: failure mode 51"),
     action="Find what the task waits for (its stack follows in the log): GPU driver, NFS or Lustre, disk. Reboot when it does not come back.",
     also=(
+        "host.file_server_silent",
         "host.hung_task",
         "host.kernel_crash",
         "host.lockup",
@@ -353,6 +428,7 @@ def stuck(log: NodeEvents, ctx: Context) -> Iterator[Finding]:
     hung = log.of("hung_task")
     if hung:
         yield _blocked(hung, log, ctx)
+    yield from _file_servers(log, ctx)
     locked = log.of("lockup", "rcu_stall")
     if locked:
         yield ctx.finding("error", f"CPU lockup or RCU stall{_times(locked)}", id="host.lockup", evidence=locked)
@@ -398,9 +474,10 @@ def _blocked(hung: list[Event], log: NodeEvents, ctx: Context) -> Finding:
         causes.append(Cause("the GPU driver waits for GSP firmware (XID 119/120)", "likely"))
     waits = dict.fromkeys(found for event in hung if (found := _waits_for(event)))
     causes += [Cause(f"waits for {cause}", "likely", decider) for cause, decider in waits]
-    servers = sorted({e.fields.get("server", "") for e in log.of("nfs.server")})
-    if servers:
-        causes.insert(0, Cause(f"NFS server {', '.join(servers[:4])} does not answer", "likely"))
+    silent = [e for e in log.of("nfs.server") if e.fields.get("what") != "OK"]
+    if silent:
+        names = ", ".join(dict.fromkeys(e.device for e in silent[:4]))
+        causes.insert(0, Cause(f"the file server {names} does not answer", "likely", "df and ls on that mount; the server"))
     if not causes:
         causes = [
             Cause("storage or network file system", "possible", "the call trace below the line"),
@@ -417,7 +494,7 @@ def _blocked(hung: list[Event], log: NodeEvents, ctx: Context) -> Finding:
         "warning",
         f"tasks blocked in the kernel: {what}{more}",
         id="host.hung_task",
-        evidence=[*hung, *stacks[:2], *log.of("nfs.server")[:2]],
+        evidence=[*hung, *stacks[:2], *(Evidence(e.text, e.where) for e in silent[:2])],
         causes=causes,
         missing=[] if stacks else ["the call trace of the task"],
     )
@@ -454,6 +531,24 @@ def _machine_checks(log: NodeEvents, ctx: Context) -> Iterator[Finding]:
         )
 
 
+def _file_servers(log: NodeEvents, ctx: Context) -> Iterator[Finding]:
+    """File servers that stopped answering and, by this log, never came back."""
+    for server, events in _by_device(log.of("nfs.server")).items():
+        last = max(events, key=lambda e: (e.last_time or e.time or 0.0, e.line))
+        if last.fields.get("what") != "OK":
+            yield ctx.finding(
+                "warning",
+                f"file server {server} does not answer{_times(events)}",
+                id="host.file_server_silent",
+                evidence=events,
+                causes=[
+                    Cause("the server or the network to it", "likely", "the same on other clients"),
+                    Cause("this node's own network", "possible", "link and bond of this node"),
+                ],
+                action="Look at the server and the network; jobs that read or write there wait until it answers.",
+            )
+
+
 @rule(
     "host.hardware_error",
     "No machine check or memory error of the host",
@@ -464,6 +559,7 @@ def _machine_checks(log: NodeEvents, ctx: Context) -> Iterator[Finding]:
     sources=("Linux drivers/edac, arch/x86/kernel/cpu/mce", "research: failure mode 52"),
     action="Find the DIMM or CPU (ras-mc-ctl, BMC log) and replace it.",
     also=(
+        "host.clock_unstable",
         "host.iommu_fault",
         "host.machine_check",
         "host.machine_check_corrected",
@@ -495,6 +591,22 @@ def hardware(log: NodeEvents, ctx: Context) -> Iterator[Finding]:
             id="host.storage_error",
             evidence=disks,
             action="Check the disk (smartctl, nvme smart-log) and the file system.",
+        )
+    clocks = log.of("clock.unstable")
+    if clocks:
+        yield ctx.finding(
+            "warning",
+            f"the kernel gave up a clock source: {', '.join(dict.fromkeys(e.device for e in clocks))}",
+            id="host.clock_unstable",
+            evidence=clocks,
+            causes=[
+                Cause(
+                    "firmware (SMIs, unsynchronised TSC) or a stalled host",
+                    "possible",
+                    "cat /sys/devices/system/clocksource/*/current_clocksource",
+                )
+            ],
+            action="Update the BIOS; reading the time is slower now, and times of this node are less sure.",
         )
     iommu = log.of("iommu.fault")
     if iommu:

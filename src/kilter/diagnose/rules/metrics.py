@@ -84,6 +84,25 @@ def missing_for_one(snapshot: Snapshot, ctx: Context) -> Iterator[Finding]:
         )
     seen = {key for key in names if key.isdigit()}
     listed = [gpu for gpu in snapshot.accelerators or [] if gpu.index is not None]
+    numbers = sorted(int(key) for key in seen)
+    holes = sorted(set(range(numbers[0], numbers[-1])) - set(numbers)) if numbers else []
+    told = {str(gpu.index) for gpu in listed}
+    # One hole among many; more holes are an exporter told to watch some GPUs only.
+    if len(holes) == 1 and len(numbers) >= 4 and str(holes[0]) not in told:
+        yield ctx.finding(
+            "warning",
+            f"no metric at all of GPU {holes[0]}, while GPUs {numbers[0]} to {numbers[-1]} beside it have theirs",
+            subject=gpu_subject(snapshot, str(holes[0]), ctx.node),
+            evidence=[Evidence(f"metrics of GPU {', '.join(map(str, numbers))}")],
+            causes=[
+                Cause(
+                    "the GPU fell off the bus or its driver does not answer", "likely", "nvidia-smi -L; kernel log: XID 79, 119"
+                ),
+                Cause("the exporter is told to leave it out", "possible", "the exporter's -d option; a GPU given to a VM"),
+            ],
+            action="nvidia-smi -L and the kernel log of this node; a missing series is not a zero.",
+            confidence="medium",
+        )
     # More than half without metrics is an exporter told to watch some GPUs only.
     if seen and len(names) < len(listed) <= 2 * len(names):
         for gpu in listed:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
+
+from kilter.diagnose import two_ends
 from kilter.diagnose.engine import Context, rule, times
 from kilter.facts.event import Event
 from kilter.facts.finding import Cause, Evidence, Finding
@@ -63,6 +66,8 @@ def shm(job: NcclJob, ctx: Context) -> Finding | None:
             Cause("P2P refused: ACS, IOMMU, or a GPU model without it", "possible", "nvidia-smi topo -p2p r; lspci -vvv"),
         ]
     )
+    if any(g.mig_mode for s in ctx.case.snapshots for g in s.accelerators or []):
+        causes.insert(0, Cause("MIG is on: instances have no peer to peer and no NVLink", "likely", "nvidia-smi -q -d MIG"))
     return ctx.finding(
         "warning",
         f"{count} connections go through host memory ({', '.join(c.via for c in through_host)}), {peer} are peer to peer",
@@ -308,14 +313,47 @@ def completion(job: NcclJob, ctx: Context) -> Iterator[Finding]:
     for code, events in by_code.items():
         text, causes, source = COMPLETION.get(code, (f"status {code}", [], ""))
         severity = "warning" if code == "5" else "error"
+        lines: list[Evidence] = []
+        missing: list[str] = []
+        if code == "12":
+            causes, lines, missing = _ends(events, causes, ctx)
         yield ctx.finding(
             severity,
             f"RDMA completion status {code}: {text}{times(events)}",
             id=f"nccl.net.ib.completion_error_{code}",
-            evidence=events,
+            evidence=[*events[:8], *lines],
             causes=causes,
+            missing=missing,
             sources=[source] if source else [],
         )
+
+
+def _ends(events: list[Event], causes: list[Cause], ctx: Context) -> tuple[list[Cause], list[Evidence], list[str]]:
+    """Ranked hypotheses of a retry exceeded: this end, that end, or not to be told (research: section 3, status=12)."""
+    ends = two_ends.look(ctx.case, events)
+    complaining, named = {a for a, _ in ends.pairs}, {b for _, b in ends.pairs}
+    mine, theirs = sorted(complaining & set(ends.sick)), sorted(named & set(ends.sick))
+    here = Cause(
+        f"link or NIC of {', '.join(mine[:3]) or 'the node that complains'}",
+        "possible",
+        "its own link_downed, symbol errors, kernel log",
+    )
+    there = Cause(
+        f"peer or link dead: {', '.join((theirs or sorted(named))[:3]) or 'the peer'}",
+        "possible",
+        "port counters of both ends; is the peer alive?",
+    )
+    target, source = ends.many_to_one(), ends.one_to_many()
+    ranked = [there, here]
+    if (theirs and not mine) or (target and not mine):
+        ranked = [msgspec.structs.replace(there, likelihood="likely"), msgspec.structs.replace(here, likelihood="unlikely")]
+    elif (mine and not theirs) or source:
+        ranked = [msgspec.structs.replace(here, likelihood="likely"), there]
+    elif not ends.sick:
+        ranked = [msgspec.structs.replace(there, likelihood="likely"), here]
+    lines = [line for node in [*theirs, *mine] for line in ends.sick[node][:2]]
+    missing = [] if ends.sick else ["port counters and kernel logs of both ends at that time"]
+    return [*ranked, *causes[1:]], lines, missing
 
 
 _WARNINGS: dict[str, tuple[str, str, str, list[Cause | str], str]] = {

@@ -374,7 +374,7 @@ def manager_down(snapshot: Snapshot, ctx: Context) -> Finding | None:
 @rule(
     "fabric.manager_log",
     "No error in Fabric Manager's log",
-    scope="log",
+    scope="switch_log",
     family="nvlink",
     sop="SOP-NVL",
     hint="/var/log/fabricmanager.log",

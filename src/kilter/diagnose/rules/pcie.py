@@ -409,6 +409,13 @@ def _acs_line(ctx: Context, device: PciDevice) -> Evidence:
     return Evidence(f"{device.address} {device.description or ''} ACSCtl: {bits}", ctx.where(device, "acs_enabled"))
 
 
+def _is_guest(snapshot: Snapshot) -> bool:
+    """Whether these are a virtual machine's facts: the host says so, or its GPUs are passed through."""
+    return snapshot.host.virtualization not in (None, "none") or any(
+        gpu.virtualization == "Pass-Through" for gpu in snapshot.accelerators or []
+    )
+
+
 @rule(
     "pcie.acs_enabled",
     "ACS does not redirect peer-to-peer traffic",
@@ -434,6 +441,11 @@ def acs(snapshot: Snapshot, ctx: Context) -> Iterator[Finding]:
     if snapshot.pci is None:
         raise ctx.missing("PCI listing with capabilities")
     pci = snapshot.pci
+    if _is_guest(snapshot) and not any(d.acs_enabled and REDIRECT & set(d.acs_enabled) for d in pci.values()):
+        raise ctx.missing(
+            "ACS of the host's bridges, which a guest does not see: peer-to-peer traffic may go through the host all the same",
+            "lspci -vvv on the host; p2pBandwidthLatencyTest in the guest",
+        )
     if not any(d.acs_enabled is not None for d in pci.values()):
         if all(d.has_acs is None for d in pci.values()):
             raise ctx.missing("ACS control of the bridges", _LSPCI)

@@ -46,6 +46,11 @@ def _netdev(snapshot: Snapshot, device: RdmaDevice, port: RdmaPort) -> NetInterf
     return None
 
 
+def _counter_line(ctx: Context, port: RdmaPort, name: str) -> str:
+    """Where a counter was read; texts of sysfs give each its own line."""
+    return ctx.where(port, f"counters.{name}") or ctx.where(port, f"counters/{name}") or ctx.where(port, "counters")
+
+
 @rule(
     "ib.port_down",
     "RDMA ports are up",
@@ -226,7 +231,7 @@ def flapping(pair: Pair, ctx: Context) -> Iterator[Finding]:
         yield ctx.finding(
             "error",
             f"link went down {at_least}{downs} times, siblings {usual_downs:g}",
-            evidence=[Evidence(f"link_downed = {downs}", ctx.where(port, "counters/link_downed") or ctx.where(port, "counters"))],
+            evidence=[Evidence(f"link_downed = {downs}", _counter_line(ctx, port, "link_downed"))],
             causes=[
                 Cause("cable or transceiver", "likely", "swap with a sibling port"),
                 Cause("switch port", "possible", "counter of the far end"),
@@ -267,11 +272,7 @@ def saturated(pair: Pair, ctx: Context) -> Iterator[Finding]:
                 "warning",
                 f"{name} stands at {SATURATES[name]}, the largest value it can hold",
                 id=f"ib.counter_saturated.{name}",
-                evidence=[
-                    Evidence(
-                        f"{name} = {port.counters[name]}", ctx.where(port, f"counters/{name}") or ctx.where(port, "counters")
-                    )
-                ],
+                evidence=[Evidence(f"{name} = {port.counters[name]}", _counter_line(ctx, port, name))],
             )
 
 
@@ -302,10 +303,7 @@ def errors(pair: Pair, ctx: Context) -> Finding | None:
     return ctx.finding(
         "warning",
         f"{', '.join(high)} far above the siblings",
-        evidence=[
-            Evidence(f"{name} = {port.counters[name]}", ctx.where(port, f"counters/{name}") or ctx.where(port, "counters"))
-            for name in high
-        ],
+        evidence=[Evidence(f"{name} = {port.counters[name]}", _counter_line(ctx, port, name)) for name in high],
         confidence="medium",
         missing=["the time over which they were counted"],
     )

@@ -119,6 +119,21 @@ def power_brake(gpu: Accelerator, ctx: Context) -> Finding | None:
 
 
 @rule(
+    "gpu.throttle.unknown",
+    "Every active throttle reason is known",
+    scope="gpu",
+    family="thermal",
+    hint=_Q,
+    sources=(*_SOURCES, "kilter: an unknown value is reported, never taken for health"),
+    action="Look the bit up in nvml.h of this driver; compare the clocks with siblings until then.",
+)
+def unknown_reason(gpu: Accelerator, ctx: Context) -> Finding | None:
+    """A bit of the throttle mask that the table does not name."""
+    names = sorted({n for r in _with_reasons(gpu, ctx) for n in r.throttle_reasons or [] if n.startswith("unknown_")})
+    return ctx.finding("info", f"throttle reason not known: {', '.join(names)}", confidence="low") if names else None
+
+
+@rule(
     "gpu.throttle.counters",
     "No time was lost to heat or power brake",
     scope="gpu",

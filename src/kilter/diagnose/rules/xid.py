@@ -5,43 +5,26 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
+from kilter.diagnose import xid_causes
 from kilter.diagnose.engine import Context, NodeEvents, rule
+from kilter.diagnose.xid_causes import FOLLOW_S, few, near
 from kilter.facts.event import Event
-from kilter.facts.finding import Cause, Finding, Subject
+from kilter.facts.finding import Cause, Evidence, Finding, Subject
 from kilter.knowledge import drivers, sxid, xid
 
 #: XIDs that mostly follow another one on the same GPU: what kills the channel comes first.
 FOLLOWERS = (43, 45)
 #: One memory error tells of itself by several codes within seconds; the worst of them is the verdict (health.md section 3).
-MEMORY_ORDER = (64, 95, 48, 94, 63)
-FOLLOW_S = 10.0
+MEMORY_ORDER = (64, 95, 48, 94, 172, 171, 63)
 MERGE_S = 30.0
-BEFORE_OFF_BUS_S = 60.0
 _SEVERITY = {"info": "info", "warning": "warning", "error": "error", "fatal": "critical", "unknown": "warning"}
 
 
-def _near(a: Event, b: Event, seconds: float) -> bool:
-    """Whether two events are within ``seconds``; events without comparable times count as near (they are in one log)."""
-    if a.time is None or b.time is None or a.clock != b.clock:
-        return True
-    first = max(a.time - (b.last_time or b.time), b.time - (a.last_time or a.time), 0.0)
-    return first <= seconds + a.uncertainty_s + b.uncertainty_s
-
-
-def _root_of(event: Event, events: list[Event]) -> int | None:
-    """The XID that ``event`` follows: what the line itself says, else another one on the same GPU just before."""
+def _root_of(event: Event, others: list[Event]) -> int | None:
+    """The XID that ``event`` follows: what the line itself says, else one of the other XIDs on the same GPU at that time."""
     if "caused_by" in event.fields:
         return int(event.fields["caused_by"])
-    roots = [
-        e.code
-        for e in events
-        if e.kind == "xid"
-        and e.device == event.device
-        and e.code not in FOLLOWERS
-        and e.code != 154
-        and _near(e, event, FOLLOW_S)
-    ]
-    return roots[0] if roots else None
+    return next((e.code for e in others if near(e, event, FOLLOW_S)), None)
 
 
 @rule(
@@ -81,7 +64,7 @@ def _merge_memory(codes: dict[int, list[Event]]) -> dict[int, list[Event]]:
     if len(present) < 2:
         return {}
     worst = codes[present[0]]
-    return {code: codes[code] for code in present[1:] if all(any(_near(e, w, MERGE_S) for w in worst) for e in codes[code])}
+    return {code: codes[code] for code in present[1:] if all(any(near(e, w, MERGE_S) for w in worst) for e in codes[code])}
 
 
 def _finding(code: int, device: str, events: list[Event], extra: list[Event], log: NodeEvents, ctx: Context) -> Finding:
@@ -89,9 +72,6 @@ def _finding(code: int, device: str, events: list[Event], extra: list[Event], lo
     subject = Subject("gpu", log.gpu_name(device), log.node)
     count = sum(e.count for e in events)
     times = f", {count} times" if count > 1 else ""
-    causes: list[Cause] = []
-    contradicts: list[str] = []
-    next_test = ""
     if entry is None:
         return ctx.finding(
             "warning",
@@ -103,63 +83,64 @@ def _finding(code: int, device: str, events: list[Event], extra: list[Event], lo
             sop="SOP-GSP",
             action="Look the code up in NVIDIA's XID catalog; treat the GPU as suspect until then.",
         )
-    severity = _SEVERITY[entry.severity]
     what = f"XID {code}: {entry.meaning.rstrip('.')}{times}"
-    confidence = entry.confidence
+    severity = "warning" if code in (13, 31) else _SEVERITY[entry.severity]
+    present = {code, *(e.code for e in extra if e.code is not None)}
+    reading = xid_causes.read(code, present, device, events, log, ctx.case)
+    next_test = reading.next_test or _decider(reading.causes)
     if code in FOLLOWERS:
-        root = _root_of(events[0], log.events)
-        if root is not None:
+        others = [e for e in log.of("xid") if e.device == device and e.code not in (*FOLLOWERS, 154)]
+        alone = [e for e in events if _root_of(e, others) is None]
+        if not alone:
+            root = _root_of(events[0], others)
             severity = "info"
             what = f"XID {code} follows XID {root} on this GPU: a consequence, no fault of its own{times}"
-        elif code == 45 and count >= 5:
-            severity, confidence = "warning", "medium"
-            causes = [
-                Cause("jobs killed by users or the scheduler", "likely", "job ends at these times"),
-                Cause("Fabric Manager or an NVSwitch port lost", "possible", "SXids, Fabric Manager log"),
-            ]
-    elif code == 13 or code == 31:
-        severity = "warning"
-        causes = [
-            Cause("the program: out-of-range access, bad kernel", "likely", "the same job fails on other GPUs too"),
-            Cause("a bad SM or memory of this GPU", "possible", "one GPU, many different jobs; the same GPC/TPC every time"),
-        ]
-        next_test = "run the failing program under compute-sanitizer; run the same job on another node"
+        elif code == 45:
+            reading = xid_causes.cleanup(device, alone, log, ctx.case) or reading
+            next_test = reading.next_test or _decider(reading.causes)
     elif code == 79:
-        causes, contradicts = _off_bus(device, events, log)
         next_test = f"lspci -vvv -s {device or '<address>'} (rev ff = gone); BMC event log; riser and power cables"
     elif code == 154:
         action = xid.recovery_action(events[-1].fields.get("action", ""))
         severity = "info" if action is None or action.healthy else "error"
         what = f"XID 154: driver's recovery action became {events[-1].fields.get('action', 'unknown')!r}"
     elif 144 <= code <= 150:
-        severity, note = _nvlink5(code, events, ctx, log)
+        severity, note = _nvlink5(code, events, log)
         what = f"{what} ({note})" if note else what
     elif code in (119, 120):
         functions = sorted({e.fields["function_name"] for e in events if "function_name" in e.fields})
         if functions:
             what += f" (waiting for {', '.join(functions)})"
-        causes = [
-            Cause("GSP firmware or driver bug", "likely", "same function on several nodes with one driver version"),
-            Cause("this GPU", "possible", "returns on this GPU alone after a reset"),
-        ]
         if log.snapshot is None or log.snapshot.software.driver_version is None:
             next_test = "cat /proc/driver/nvidia/version (asks no GPU); leave nvidia-smi alone until the GPU is reset"
-    disagreement = " ".join(xid.disagreements(code))
+    gpu = xid_causes.gpu_of(log, device)
+    facts = [ctx.fact(gpu, name) for name in reading.facts] if gpu is not None else []
     return ctx.finding(
-        severity,
-        what,
+        reading.severity or severity,
+        what + reading.note,
         id=f"gpu.xid.{code}",
         subject=subject,
-        evidence=[*events, *extra],
-        causes=causes,
-        contradicts=contradicts,
-        confidence=confidence,
-        action=_action(entry),
-        sop=xid.sop(code),
+        evidence=[*events, *extra, *facts, *_beside(reading.evidence)],
+        causes=reading.causes,
+        contradicts=reading.contradicts,
+        missing=reading.missing,
+        confidence=reading.confidence or entry.confidence,
+        action=reading.action or _action(entry),
+        sop=reading.sop or xid.sop(code),
         next_test=next_test,
         sources=xid_sources(entry),
-        disagreement=disagreement,
+        disagreement=" ".join(xid.disagreements(code)),
     )
+
+
+def _decider(causes: list[Cause]) -> str:
+    """The cheapest test that splits the first two hypotheses."""
+    return causes[0].decider if len(causes) > 1 else ""
+
+
+def _beside(events: list[Event]) -> list[Evidence]:
+    """Lines of other events as evidence: they are neither counted nor do their times become the finding's."""
+    return [Evidence(text, where) for text, where in dict.fromkeys((e.text, e.where) for e in events)]
 
 
 def xid_sources(entry: xid.Xid) -> list[str]:
@@ -189,45 +170,8 @@ def _action(entry: xid.Xid) -> str:
     return _ACTIONS[entry.action]
 
 
-def _off_bus(device: str, events: list[Event], log: NodeEvents) -> tuple[list[Cause], list[str]]:
-    """What came in the 60 s before an XID 79 tells its cause (health.md rows 1-3)."""
-    before = [e for e in log.events if any(_near(e, x, BEFORE_OFF_BUS_S) for x in events)]
-    gsp = [e for e in before if e.kind == "xid" and e.code in (62, 119, 120) and e.device == device]
-    link = [
-        e
-        for e in before
-        if (e.kind in ("aer", "aer.root") and "orrect" in e.severity)
-        or (e.kind == "pcie.hotplug" and "Down" in e.fields.get("what", ""))
-    ]
-    lost = {
-        e.device
-        for e in log.events
-        if (e.kind == "gpu.off_bus" or (e.kind == "xid" and e.code == 79)) and any(_near(e, x, 5.0) for x in events)
-    }
-    causes: list[Cause] = []
-    if gsp:
-        causes.append(Cause(f"GSP or PMU firmware died first (XID {gsp[0].code})", "likely", "same driver on other nodes"))
-    if link:
-        causes.append(
-            Cause(
-                "PCIe link: riser, retimer, slot or cable (AER or hot-plug lines just before)",
-                "likely",
-                "swap the GPU with its neighbour: the fault follows the GPU or stays with the slot",
-            )
-        )
-    if len(lost) > 1:
-        causes.append(Cause(f"power or a shared switch: {len(lost)} GPUs left at once", "likely", "BMC power events"))
-    if causes:
-        return causes, []
-    return [
-        Cause("PCIe link or seating", "possible", "AER lines, lspci of both ends"),
-        Cause("power delivery", "possible", "BMC event log, all GPUs of the tray"),
-        Cause("heat or the GPU itself", "possible", "temperature before the event; the same card in another slot"),
-    ], ["no AER, hot-plug, GSP or power line near it in this log: the cause is not known from here"]
-
-
-def _nvlink5(code: int, events: list[Event], ctx: Context, log: NodeEvents) -> tuple[str, str]:
-    """Severity and decode of NVLink5 XIDs; the word in the line outranks the table."""
+def _nvlink5(code: int, events: list[Event], log: NodeEvents) -> tuple[str, str]:
+    """Severity and decode of NVLink5 XIDs; the word in the line outranks the table. Without a driver version both layouts are told."""
     driver = log.snapshot.software.driver_version if log.snapshot is not None else None
     notes: list[str] = []
     fatal = False
@@ -240,14 +184,32 @@ def _nvlink5(code: int, events: list[Event], ctx: Context, log: NodeEvents) -> t
             notes.append(f"{where}: {event.severity or 'severity not printed'}, no decode rule")
         else:
             notes.append(
-                f"{where}: {decoded.severity}, sub-code {decoded.sub_code}"
-                + (", victim of the far end" if decoded.victim_hint == "remote" else "")
+                f"{where}: {_decoded(decoded)}" + ("" if driver else _only_layout(code, event.fields.get("unit", ""), registers))
             )
             if not event.severity and "fatal" in decoded.severity and "non" not in decoded.severity:
                 fatal = True
     words = {e.severity.lower() for e in events if e.severity}
     severity = "critical" if fatal else "warning" if words and words <= {"nonfatal", "non-fatal"} else "error"
     return severity, "; ".join(dict.fromkeys(notes[:3]))
+
+
+def _decoded(one: xid.NvLink5Decode) -> str:
+    """One reading, or both where the driver's version is not known and the layouts of R575 differ (NVIDIA/NVSentinel#748)."""
+
+    def text(part: xid.NvLink5Decode) -> str:
+        return f"{part.severity}, sub-code {part.sub_code}" + (", victim of the far end" if part.victim_hint == "remote" else "")
+
+    if one.other is None:
+        return text(one) + (f" ({one.notes[-1]})" if one.notes and one.confidence == "low" else "")
+    old = f"before R575 {text(one.other)}, {' / '.join(one.other.vendor_actions)}"
+    return f"driver version not known: R575 and later {text(one)}, {' / '.join(one.vendor_actions)}; {old}"
+
+
+def _only_layout(code: int, unit: str, registers: list[int]) -> str:
+    """Which layout a line was read by, where the driver's version is not known and only one of them fits."""
+    fits = [one for version in ("575.0", "570.0") if (one := xid.decode_nvlink5(code, unit, registers, version)) is not None]
+    layouts = {one.layout for one in fits}
+    return f" (driver version not known; only the layout of drivers {layouts.pop()} fits)" if len(layouts) == 1 else ""
 
 
 _SXID_SEVERITY = {
@@ -299,7 +261,7 @@ def known_bad_driver(log: NodeEvents, ctx: Context) -> Iterator[Finding]:
 @rule(
     "nvswitch.sxid.*",
     "No SXid of an NVSwitch",
-    scope="log",
+    scope="switch_log",
     family="nvlink",
     sop="SOP-NVL",
     hint="dmesg -T | grep SXid; /var/log/fabricmanager.log",
@@ -324,31 +286,93 @@ def sxids(log: NodeEvents, ctx: Context) -> Iterator[Finding]:
         elif words and words <= {"non-fatal", "nonfatal"}:
             severity = "warning"
         ports = sorted({e.fields["link"] for e in events if "link" in e.fields}, key=lambda p: (len(p), p))
-        witness = [e for e in dead if any(_near(e, x, FOLLOW_S) for x in events)]
-        causes = (
-            [
-                Cause(
-                    f"the GPU at {witness[0].device} died (XID {witness[0].code or 79}); the switch is the witness",
-                    "likely",
-                    "order of the lines",
-                )
-            ]
-            if witness
-            else []
-        )
+        witness = [e for e in dead if any(near(e, x, FOLLOW_S) for x in few(events))]
+        reading = _switch(code, events, witness, severity, entry.cause_class if entry is not None else [], log)
         name = entry.name if entry is not None else f"not in the table ({sxid.unit(code) or 'unit unknown'})"
+        usual = (
+            entry.action
+            if entry is not None and severity != "warning"
+            else "Note switch, port and time; act when it repeats or comes with fatal SXids or XID 74."
+        )
         yield ctx.finding(
             severity,
             f"SXid {code} {name}" + (f" on port {', '.join(ports)}" if ports else "") + (f", {count} times" if count > 1 else ""),
             id=f"nvswitch.sxid.{code}",
             subject=Subject("nvswitch", device or "NVSwitch", log.node),
-            evidence=[*events, *witness],
-            causes=causes,
+            evidence=[*events, *_beside([*witness, *reading.evidence])],
+            causes=reading.causes,
+            missing=reading.missing,
             confidence="low" if entry is None or entry.inferred else "high",
-            action=entry.action
-            if entry is not None and severity != "warning"
-            else "Note switch, port and time; act when it repeats or comes with fatal SXids or XID 74.",
+            action=reading.action or usual,
+            next_test=_decider(reading.causes),
+            sop=reading.sop or None,
             disagreement=""
             if entry is None or not entry.inferred
             else "severity is inferred from the name; no document tells it",
         )
+
+
+#: Requests that the switch could not route: a wrong partition of Fabric Manager, or a GPU that is gone (Fabric Manager guide, research: row 17).
+_PARTITION = (11001, 12028)
+
+
+_CAUSE_OF_CLASS = {
+    "link_signal_or_cable": Cause(
+        "the link of that port: signal, connector or cable",
+        "possible",
+        "XID 74 or 144-150 of the GPU behind it; error counters of both ends",
+    ),
+    "switch_hardware_or_protocol": Cause("the NVSwitch itself", "possible", "returns after a power cycle"),
+    "switch_memory_hardware": Cause("a memory of the NVSwitch", "possible", "its rate; returns after a power cycle"),
+    "switch_hardware": Cause("the NVSwitch itself", "possible", "returns after a power cycle"),
+    "partition_or_fabric_manager_config": Cause(
+        "a Fabric Manager partition or a GPU that is gone", "possible", "Fabric Manager's log"
+    ),
+    "stalled_traffic_victim_possible": Cause(
+        "traffic that stands still behind another fault", "possible", "earlier XIDs and SXids"
+    ),
+    "thermal": Cause("heat of the NVSwitch", "likely", "temperature of the switch; fans"),
+}
+
+
+def _switch(
+    code: int, events: list[Event], witness: list[Event], severity: str, classes: list[str], log: NodeEvents
+) -> xid_causes.Reading:
+    """What stands behind an SXid: a GPU that died behind the port, a partition that does not fit, the switch, or a link."""
+    if witness:
+        number = witness[0].code or 79
+        return xid_causes.Reading(
+            [
+                Cause(
+                    f"the GPU at {witness[0].device} died (XID {number}); the switch is the witness",
+                    "likely",
+                    "order of the lines",
+                )
+            ],
+            action=f"Follow XID {number} of that GPU; the switch needs nothing of its own.",
+            sop="SOP-BUS" if number == 79 else "SOP-GSP",
+        )
+    if code in _PARTITION:
+        jobs = [e for e in log.of("xid") if e.code == 45 and any(near(e, x, FOLLOW_S) for x in few(events))]
+        return xid_causes.Reading(
+            [
+                Cause(
+                    "a wrong Fabric Manager partition", "likely" if jobs else "possible", "Fabric Manager's list of partitions"
+                ),
+                Cause("a GPU of the partition is gone", "possible", "nvidia-smi -L; XID 79 or 119 earlier"),
+            ],
+            evidence=jobs[:3],
+            missing=["Fabric Manager's partitions and log"],
+            action="Drain; restart Fabric Manager and check its partitions against the GPUs that answer." if jobs else "",
+        )
+    if severity == "critical":
+        return xid_causes.Reading(
+            [
+                Cause("the NVSwitch itself", "likely", "returns after a power cycle"),
+                Cause("a link micro-controller or GPU behind it", "possible", "always the same port"),
+            ],
+            missing=["XIDs of the GPUs behind it"] if not log.of("xid") else [],
+        )
+    if severity == "info":
+        return xid_causes.Reading()
+    return xid_causes.Reading([_CAUSE_OF_CLASS[name] for name in classes if name in _CAUSE_OF_CLASS])

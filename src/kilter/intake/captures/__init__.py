@@ -137,6 +137,15 @@ CAPTURES: list[Capture] = [
         repeats=True,
     ),
     Capture("sysfs", r"/(?:sys|proc)/[^\s:]*(?:\d{4}:[0-9a-f]{2}:[0-9a-f]{2}\.\d[^\s:]*)*(?::| -> )", "sysfs_text", repeats=True),
+    Capture("/proc/interrupts", r"[ \t]+CPU\d+(?:[ \t]+CPU\d+)*[ \t]*$", "interrupts"),
+    Capture("ps", r"[ \t]*(?=[^\n]*\bPID\b)(?=[^\n]*\b(?:STAT|S)\b)[A-Z%][A-Z%:]*(?:[ \t]+[A-Z%][A-Z%:]*){2,20}[ \t]*$", "ps"),
+    Capture(
+        "smartctl",
+        r"smartctl \d+\.\d+ \d{4}-|SMART overall-health self-assessment|Smart Log for NVME device:",
+        "smart",
+        repeats=True,
+    ),
+    Capture("chronyc tracking", r"Reference ID    : |[ \t]+Local time: ", "clock"),
     Capture("kilter collector", r"kilter collector \d+\s*$", "collector"),
     Capture(
         "services",

@@ -19,12 +19,13 @@ from kilter.knowledge.machine_check import machine_check_fields
 #: A line without any of these words holds no event. Plain literals: finding them is what a large log costs.
 MARKS = (
     *("NVRM: ", "SXid", "nvidia-peermem", "nvidia-nvlink", "kunlun", "mlx5_"),
-    *("Bus Error: ", "AER: ", ":    [", "pciehp", "DMAR: ", "AMD-Vi: "),
+    *("Bus Error: ", "AER: ", "DPC: ", ":    [", "pciehp", "DMAR: ", "AMD-Vi: "),
     *("ut of memory", "blocked for more than", "soft lockup", "LOCKUP", "detected stall", "segfault at"),
     *("Hardware Error", "mce: ", "EDAC ", "Remounting filesystem", "I/O error", "I/O timeout", "controller is down"),
-    *("-fs error", "XFS (", "not responding", "device inaccessible", "; giving up", "+0x"),
+    *("device inaccessible", "; giving up", "+0x"),
     *("Kernel panic", "BUG: ", "Oops: ", "general protection"),
-    *("Hardware name: ", "DMI: ", "Linux version ", "ommand line: "),
+    *("Hardware name: ", "DMI: ", "Linux version ", "ommand line: ", "efault domain type", "Marking clocksource"),
+    *("XFS (", "EXT4-fs error", "nfs: server ", " was lost; in progress operations"),
 )
 
 #: Longer lines are cut: printk writes at most about 1 KB, a journal's JSON record some KB. Patterns may not meet a line of megabytes.
@@ -63,6 +64,8 @@ _AER_ROOT = re.compile(
     + r": AER: (?P<multiple>Multiple )?(?P<severity>Corrected|Correctable|Uncorrected \((?:Non-)?Fatal\)|Uncorrectable \((?:Non-)?Fatal\)) "
     r"error (?:message )?received(?: from |: ?(?:id=)?)?(?P<from>[0-9a-f][0-9a-f:.]*)?"
 )
+_APEI_DEVICE = re.compile(r"device_id: " + _PCI)
+_APEI_SEVERITY = {"fatal": "Uncorrectable (Fatal)", "recoverable": "Uncorrectable (Non-Fatal)", "corrected": "Corrected"}
 _PCIEHP = re.compile(
     r"pciehp(?: "
     + _PCI
@@ -224,6 +227,7 @@ RULES: tuple[tuple[str, re.Pattern[str], Maker], ...] = (
     ("nvidia-peermem", re.compile(r"nvidia-peermem (?P<function>\w+):\d+ ERROR .*"), _simple("peermem.error", "function")),
     ("Bus Error", _AER_DEVICE, _aer),
     ("AER: ", _AER_ROOT, _aer_root),
+    ("DPC: containment", re.compile(r"pcieport " + _PCI + r": DPC: containment event, (?P<what>status:.*)"), _simple("pcie.dpc", "what")),
     ("pciehp", _PCIEHP, _pciehp),
     ("mlx5_core", _MLX5, _mlx5),
     ("ut of memory", re.compile(r"(?P<scope>Memory cgroup out of memory|Out of memory)[:,]? (?:Kill(?:ed)? process )?(?P<pid>\d+) \((?P<name>[^)]*)\).*"), _simple("oom.kill", "scope", "pid", "name")),
@@ -240,11 +244,13 @@ RULES: tuple[tuple[str, re.Pattern[str], Maker], ...] = (
     ("Remounting", re.compile(r".*Remounting filesystem read-only.*"), _simple("filesystem.read_only")),
     ("error on dev", re.compile(r"Buffer I/O error on dev(?:ice)? (?P<device>[\w-]{1,40}),.*"), _simple("disk.io_error")),
     ("I/O error", re.compile(r"JBD2: I/O error when updating journal superblock for (?P<device>[\w-]{1,40})-\d+.*"), _simple("disk.io_error")),
-    ("-fs error", re.compile(r"EXT4-fs error \(device (?P<device>[^) ]{1,40})\).*"), _simple("filesystem.error")),
-    ("XFS (", re.compile(r"XFS \((?P<device>[^) ]{1,40})\): (?:.*metadata I/O error|.*[Cc]orruption|.*log I/O error|Filesystem has been shut down|.*Shutting down filesystem).*"), _simple("filesystem.error")),
-    ("not responding", re.compile(r"nfs: server (?P<server>\S{1,255}) not responding, (?:still trying|timed out).*"), _simple("nfs.server", "server")),
+    ("XFS (", re.compile(r"XFS \((?P<device>[\w.-]+)\): (?:Filesystem has been shut down|.{0,40}I/O error|Corruption |Metadata corruption|Internal error).*"), _simple("filesystem.error")),
+    ("EXT4-fs error", re.compile(r"EXT4-fs error \(device (?P<device>[\w.-]+)\).*"), _simple("filesystem.error")),
+    ("nfs: server", re.compile(r"nfs: server (?P<device>\S+) (?P<what>not responding, (?:still trying|timed out)|OK)"), _simple("nfs.server", "what")),
+    ("was lost; in progress", re.compile(r"Lustre: .{0,200}?Connection to (?P<device>\S+) .{0,120}was lost; in progress operations.*"), _simple("nfs.server")),
     ("nvme", re.compile(r"nvme (?P<device>nvme\d+): (?:I/O .*timeout|controller is down).*"), _simple("nvme.timeout")),
     ("error, dev", re.compile(r"(?:blk_update_request: )?(?:critical medium|I/O) error, dev (?P<device>\w+).*"), _simple("disk.io_error")),
+    ("Marking clocksource", re.compile(r"(?:clocksource: )?timekeeping watchdog.*Marking clocksource '(?P<device>[\w-]+)' as unstable.*"), _simple("clock.unstable")),
     ("inaccessible", re.compile(r"(?P<driver>[\w-]{1,40}) " + _PCI + r": Unable to change power state from \S{1,10} to \S{1,10}, device inaccessible.*"), _simple("pcie.inaccessible", "driver")),
     ("giving up", re.compile(r"(?P<driver>[\w-]{1,40}) " + _PCI + r": not ready \d{1,9} ?ms after (?P<after>[\w ()]{1,40}); giving up.*"), _simple("pcie.inaccessible", "driver", "after")),
     ("Kernel panic", re.compile(r"Kernel panic - not syncing.*"), _simple("kernel.panic")),
@@ -308,6 +314,7 @@ _FACTS: tuple[tuple[str, str, re.Pattern[str]], ...] = (
         re.compile(r"NVRM: loading NVIDIA UNIX .*?Module(?: for \S+)? +(\d+\.\d+(?:\.\d+)?)"),
     ),
     ("host.dmi_product", ", BIOS ", re.compile(r"(?:Hardware name|DMI): ([^,\n]+?)(?:/[^,/\n]*)?, BIOS ")),
+    ("kernel.iommu_domain", "efault domain type", re.compile(r"iommu: [Dd]efault domain type: (\w+)")),
     ("kernel.release", "Linux version", re.compile(r"^Linux version (\d\S+)")),
     ("kernel.cmdline", "ommand line: ", re.compile(r"^(?:Kernel c|C)ommand line: (.+)$")),
 )
@@ -324,6 +331,7 @@ class KernelLog:
         self._pending_gpu: tuple[str, int] | None = None
         self._last_aer: dict[str, Event] = {}
         self._traced: Event | None = None  # whose call trace the next lines are
+        self._apei: Event | None = None  # a record of firmware that is being told, line by line
 
     def feed(self, number: int, line: str) -> Event | None:
         """Read one line that holds one of :data:`MARKS`. Returns the event it made or added to."""
@@ -336,6 +344,8 @@ class KernelLog:
             pass
         elif "[" in message and (bit := _AER_BIT.match(message.lstrip())):
             return self._aer_bit(bit)
+        elif self._apei is not None and ("section_type" in message or "device_id" in message):
+            return self._apei_line(message)
         for literal, pattern, make in RULES:
             if literal in message and (match := pattern.search(message)) is not None:
                 event = make(match)
@@ -397,6 +407,21 @@ class KernelLog:
                 event.fields["errors"] = f"{names} {match.group('name')}".strip()
         return event
 
+    def _apei_line(self, message: str) -> Event | None:
+        """Lines of a firmware-first record (drivers/firmware/efi/cper.c): a PCIe section makes it an AER event of the device it names."""
+        event = self._apei
+        assert event is not None
+        if "section_type: PCIe error" in message:
+            event.kind = "aer"
+            event.severity = _APEI_SEVERITY.get(event.fields.get("severity", ""), event.fields.get("severity", ""))
+            event.fields = {"type": "reported by firmware (APEI)", **{k: v for k, v in event.fields.items() if k == "year"}}
+        elif event.kind == "aer" and (match := _APEI_DEVICE.search(message)):
+            event.device = _address(match)
+            event.text = f"{event.text}; PCIe error of {event.device}"
+            self._last_aer[event.device] = event
+            self._apei = None
+        return event
+
     def _keep(self, event: Event, stamp: Stamp, number: int) -> Event:
         event.time, event.clock, event.uncertainty_s, event.node = stamp.time, stamp.clock, stamp.uncertainty_s, stamp.node
         if stamp.year_assumed:
@@ -406,6 +431,7 @@ class KernelLog:
         if event.kind == "aer":
             self._last_aer[event.device] = event
         self._traced = event if event.kind in ("hung_task", "lockup") else None
+        self._apei = event if event.kind == "machine_check" and "event severity" in event.text else None
         self.events.append(event)
         return event
 

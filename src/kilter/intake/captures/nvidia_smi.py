@@ -17,6 +17,7 @@ from kilter.facts.accelerator import Accelerator, EccCounts, Reading
 from kilter.facts.base import Entity, Reason, Ref
 from kilter.facts.pci import pci_address
 from kilter.intake.fragment import Fragment
+from kilter.knowledge import throttle
 
 Values = dict[str, tuple[str, int]]
 
@@ -306,7 +307,10 @@ def _fill_reasons(reading: Reading, spelling: str, values: Values, fragment: Fra
         )
         for key, (text, number_) in values.items():
             for section in sections:
-                if key.startswith(section) and text.strip() in ("Active", "Not Active"):
+                if key == f"{section}active" and (mask := integer(text)) is not None:
+                    line = line or number_
+                    active += throttle.names_of_mask(mask)
+                elif key.startswith(section) and text.strip() in ("Active", "Not Active"):
                     line = line or number_
                     name = key.removeprefix(section).replace("display_clocks_setting", "display_clock_setting")
                     if text.strip() == "Active":

@@ -74,6 +74,8 @@ def _finish(gpu: _Gpu | None, fragment: Fragment, time: float | None) -> None:
         gpu.accelerator.processes = gpu.processes
     if gpu.migs:
         gpu.accelerator.mig_devices = gpu.migs
+    elif gpu.accelerator.mig_mode and "FB Memory Usage/Total" in gpu.values:  # the whole listing, which has a section an instance
+        gpu.accelerator.put("mig_devices", [], gpu.accelerator.ref("mig_mode") or fragment.ref(1))
 
 
 def parse(block: Block, fragment: Fragment) -> None:

@@ -99,6 +99,10 @@ def parse(block: Block, fragment: Fragment) -> None:
                     pid=int(match.group(2)), type=match.group(3), name=match.group(4), memory_mib=_int(match.group(5), "MiB")
                 )
                 owner.processes = [*(owner.processes or []), process]
+        elif "No MIG devices found" in line:
+            for gpu in gpus.values():
+                if gpu.mig_mode:
+                    gpu.put("mig_devices", [], ref)
         elif "No running processes found" in line:
             for gpu in gpus.values():
                 gpu.processes = gpu.processes or []

@@ -105,6 +105,8 @@ class _Reader:
             self.gpu.processes = [p for p in self.processes if p.pid >= 0]
         if self.migs:
             self.gpu.mig_devices = self.migs
+        elif (none := self.values.get("mig_devices")) is not None and none[0].strip() == "None":
+            self.gpu.put("mig_devices", [], self.fragment.ref(none[1]))
         self.gpu = None
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from kilter.facts.base import Reason
 from kilter.facts.host import IdleState, NumaNode
+from kilter.intake.captures.interrupts import device_cpus
 from kilter.intake.live.places import Folder, Places, integer, kibibytes, list_length, mask_to_list, word
 
 TOP = "/sys/devices/system/cpu"
@@ -224,4 +225,7 @@ def read(places: Places) -> None:
     mask = tree.read("/proc/irq/default_smp_affinity")
     if mask is not None:
         cpu.put("irq_default_affinity", mask_to_list(mask), places.ref("/proc/irq/default_smp_affinity", "/proc/irq"))
+    table = tree.read("/proc/interrupts")
+    if table is not None and (found := device_cpus(table)):
+        cpu.put("device_interrupts", found, places.ref("/proc/interrupts", "/proc"))
     _numa(places)
