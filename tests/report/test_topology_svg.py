@@ -12,7 +12,8 @@ from kilter.facts.case import Snapshot
 from kilter.facts.network import RdmaDevice
 from kilter.facts.pci import PciDevice
 from kilter.report.topology import build
-from kilter.report.topology_svg import LEAF_H, LEAF_W, escape, render_svg
+from kilter.report.topology_model import Node, Segment
+from kilter.report.topology_svg import LEAF_H, LEAF_W, _columns, escape, render_svg
 
 Machines = dict[str, Callable[[], Snapshot]]
 SVG = "{http://www.w3.org/2000/svg}"
@@ -162,3 +163,8 @@ def test_escape_replaces_what_xml_forbids() -> None:
 
 def test_nothing_known_is_still_a_picture() -> None:
     assert picture(Snapshot()) is not None
+
+
+def test_more_kinds_of_devices_than_columns_end() -> None:
+    segments = [Segment(bridges=[], device=Node(key=str(n), kind=f"kind{n}")) for n in range(9)]
+    assert sum(len(column) for column in _columns(segments)) == 9

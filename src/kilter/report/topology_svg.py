@@ -205,7 +205,7 @@ def _columns(items: list[Segment]) -> list[list[Segment]]:
     for item in items:
         kinds.setdefault(item.device.kind if item.device else "", []).append(item)
     rows = 4
-    while sum(-(-len(some) // rows) for some in kinds.values()) > 6:
+    while rows < len(items) and sum(-(-len(some) // rows) for some in kinds.values()) > 6:  # more than six kinds never fit
         rows += 1
     columns = []
     for some in kinds.values():
