@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, TypeVar
 
+from kilter.diagnose.fabric_links import fabric_of, whole_node
 from kilter.facts.accelerator import Accelerator
 from kilter.facts.base import Entity, Missing, Reason
 from kilter.facts.case import Case, Snapshot
@@ -61,7 +62,19 @@ RULES: dict[str, Rule] = {}
 #: Where rules live; a new file is named here.
 MODULES = (
     *("gpu", "memory", "xid", "pcie", "nvlink", "thermal", "kernel", "rdma", "net", "nccl", "host", "siblings", "incident"),
-    *("fabric", "ib_switch", "roce", "slurm", "kubernetes", "container", "bmc", "dcgm", "metrics", "nccl_topology"),
+    *(
+        "fabric",
+        "fabric_state",
+        "ib_switch",
+        "roce",
+        "slurm",
+        "kubernetes",
+        "container",
+        "bmc",
+        "dcgm",
+        "metrics",
+        "nccl_topology",
+    ),
     *("job", "job_errors", "job_process", "bench_sanity", "fleet"),
 )
 #: Kinds of events that are not from a node's own kernel log or BMC.
@@ -320,8 +333,8 @@ def _jobs(case: Case) -> Subjects:
 
 
 def _fabric_nodes(case: Case) -> Subjects:
-    for node in case.fabric or []:
-        yield node, None, Subject("fabric", node.name or node.guid)
+    for node in fabric_of(case):
+        yield whole_node(node), None, Subject("fabric", node.label)
 
 
 def _fabric_ports(case: Case) -> Subjects:

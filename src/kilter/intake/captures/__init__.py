@@ -31,6 +31,9 @@ _SLURM_TABLE = (
     r"|[^\s|][^\n|]{0,300}\|(?=[^\n]*\|#?[ ]*" + _SLURM_STATE + r"[*$~#%!@^+-]?[ \t]*(?:\||\r?$))"
 )
 
+#: A port's line of iblinkinfo, up to the link itself.
+_IB_LINK = r"[ \t]{0,20}(?:0x[0-9a-f]{16} )?(?:\"[^\"\n]{0,90}\" )?[ \t]{0,12}\d{1,6} {1,5}\d{1,5}\[[ \d]{0,4}\] ==\("
+
 
 class Capture(msgspec.Struct, frozen=True):
     """How one tool's output is recognised. ``start`` is tried at the beginning of each line (no look-behind, no groups with names)."""
@@ -149,6 +152,25 @@ CAPTURES: list[Capture] = [
         r"(?:#[ \t]*\n)?# Topology file: generated on |vendid=0x[0-9a-f]+[ \t]*\n(?:devid|sysimgguid)=|(?:Switch|Ca|Rt)[ \t]+\d+[ \t]+\"[SHR]-[0-9a-f]{16}\""
         r"|(?:CA|SW|RT) +\d+ +\d+ 0x[0-9a-f]{16} |(?:Ca|Switch|Rt|Router)[ \t]+: 0x[0-9a-f]{16} ports \d+ devid ",
         "ibnetdiscover",
+        repeats=True,
+    ),
+    Capture(
+        "iblinkinfo",
+        r"(?:CA|Switch|Router): [^\n]{1,160}:[ \t]*\r?\n" + _IB_LINK + r"|" + _IB_LINK,
+        "iblinkinfo",
+        repeats=True,
+    ),
+    Capture(
+        "ibqueryerrors",
+        r"(?:Errors|Data Counters) for (?:0x[0-9a-f]{1,16} )?\"|[ \t]{1,8}GUID 0x[0-9a-f]{1,16} port (?:\d{1,5}|ALL): \[",
+        "ibqueryerrors",
+        repeats=True,
+    ),
+    Capture(
+        "ibdiagnet",
+        r"START_(?:NODES|LINKS|PORTS|PM_INFO|NODES_INFO|CABLE_INFO|SWITCHES|DUMP_FILES_INFO|INDEX_TABLE)[ \t]*\r?$"
+        r"|Ty {1,8}: {1,8}# {1,20}: {1,8}#IB {1,8}: GUID|-[EWI]- (?:Discovering \.\.\.|[^\n]{0,300}(?:increased during the run|Unexpected actual link))",
+        "ibdiagnet",
         repeats=True,
     ),
     Capture("ibswinfo", r"=+[ \t]*\n[^\n|=]{1,120}\n=+[ \t]*\npart number +\||part number +\| ", "ibswinfo", repeats=True),
