@@ -204,6 +204,13 @@ CAPTURES: list[Capture] = [
         "kubectl",
     ),
     Capture(
+        "kubectl get -o",
+        r"\{\s{0,8}\"apiVersion\": ?\"(?:v1|events\.k8s\.io/v1)\"|\{\s{0,8}\"kind\": ?\"(?:(?:Node|Pod|Event)(?:List)?|List)\""
+        r"|apiVersion: (?:v1|events\.k8s\.io/v1)[ \t]*\r?$",
+        "kubectl_objects",
+        repeats=True,
+    ),
+    Capture(
         "container log",
         r"(?:(?:[A-Z][a-z]{2} +\d{1,2} [\d:]{8}|\d{4}-\d\d-\d\dT[\d:.]{8,18}\S{0,6}) [\w.-]+ (?:dockerd|containerd|kubelet|k3s|crio|nvidia-[\w-]+)(?:\[\d+\])?: |docker: |Error response from daemon: |nvidia-container-cli: |[IWEF]\d{4} \d\d:\d\d:\d\d\.\d{6} +\d+ \S+\.go:\d+\] |time=\"\d{4}-[^\"\n]{5,35}\" level=\w+ |\d{4}/\d\d/\d\d \d\d:\d\d:\d\d (?=[^\n]*(?:XidCritical|device marked|device plugin|NVML))|libibverbs: )",
         "container_logs",
