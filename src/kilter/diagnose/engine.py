@@ -62,23 +62,12 @@ RULES: dict[str, Rule] = {}
 #: Where rules live; a new file is named here.
 MODULES = (
     *("gpu", "memory", "xid", "pcie", "nvlink", "thermal", "kernel", "rdma", "net", "nccl", "host", "siblings", "incident"),
-    *(
-        "fabric",
-        "fabric_state",
-        "ib_switch",
-        "roce",
-        "slurm",
-        "kubernetes",
-        "container",
-        "bmc",
-        "dcgm",
-        "metrics",
-        "nccl_topology",
-    ),
+    *("fabric", "fabric_state", "ib_switch", "roce", "slurm", "slurm_jobs", "kubernetes", "container", "bmc", "dcgm", "metrics"),
+    "nccl_topology",
     *("job", "job_errors", "job_process", "bench_sanity", "fleet"),
 )
 #: Kinds of events that are not from a node's own kernel log or BMC.
-JOB_KINDS = ("nccl.", "torch.", "cuda.", "job.", "container.", "k8s.")
+JOB_KINDS = ("nccl.", "torch.", "cuda.", "job.", "container.", "k8s.", "slurm.")
 
 
 def rule(

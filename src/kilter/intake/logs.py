@@ -1,14 +1,16 @@
-"""The readers of log lines together: kernel, NCCL, PyTorch, tracebacks. A line can stand anywhere, also inside another output."""
+"""The readers of log lines together: kernel, NCCL, PyTorch, tracebacks, Slurm. A line can stand anywhere, also inside another output."""
 
 from __future__ import annotations
 
 from kilter.facts.base import Source
 from kilter.facts.case import Input
-from kilter.intake.captures import kernel_log, nccl, torch_log, tracebacks
+from kilter.intake.captures import kernel_log, nccl, slurm_log, torch_log, tracebacks
 from kilter.intake.fragment import Fragment
 
 #: A line without any of these is no event of any reader.
-MARKS: tuple[str, ...] = tuple(dict.fromkeys((*kernel_log.MARKS, *nccl.MARKS, *torch_log.MARKS, *tracebacks.MARKS)))
+MARKS: tuple[str, ...] = tuple(
+    dict.fromkeys((*kernel_log.MARKS, *nccl.MARKS, *torch_log.MARKS, *tracebacks.MARKS, *slurm_log.MARKS))
+)
 
 
 class Logs:
@@ -20,6 +22,7 @@ class Logs:
         self.nccl = nccl.NcclLog(name, year=year)
         self.torch = torch_log.TorchLog(name, year=year)
         self.tracebacks = tracebacks.Tracebacks(name, year=year)
+        self.slurm = slurm_log.SlurmLog(name, year=year)
 
     def scan(self, text: str) -> None:
         """All lines of ``text``, each by the readers whose marks it holds."""
@@ -28,6 +31,7 @@ class Logs:
             (nccl.MARKS, self.nccl),
             (torch_log.MARKS, self.torch),
             (tracebacks.MARKS, self.tracebacks),
+            (slurm_log.MARKS, self.slurm),
         ):
             for number, line in kernel_log.marked_lines(text, marks):
                 reader.feed(number, line)
@@ -40,18 +44,20 @@ class Logs:
             self.torch.feed(number, line)
         if any(mark in line for mark in tracebacks.MARKS):
             self.tracebacks.feed(number, line)
+        if any(mark in line for mark in slurm_log.MARKS):
+            self.slurm.feed(number, line)
         if any(mark in line for mark in kernel_log.MARKS):
             self.kernel.feed(number, line)
 
     @property
     def event_lines(self) -> set[int]:
         """Numbers of the lines that made an event."""
-        return {e.line for reader in (self.kernel, self.torch, self.tracebacks) for e in reader.events}
+        return {e.line for reader in (self.kernel, self.torch, self.tracebacks, self.slurm) for e in reader.events}
 
     @property
     def job_lines(self) -> int:
         """How many lines belong to a job's log."""
-        return self.nccl.lines + self.torch.lines + self.tracebacks.lines
+        return self.nccl.lines + self.torch.lines + self.tracebacks.lines + self.slurm.lines
 
     def fragments(self, summary: Input, *, is_kernel_log: bool) -> list[Fragment]:
         """What was found, ready to be merged. ``is_kernel_log``: the text is a kernel log even if it tells of nothing."""
@@ -67,6 +73,10 @@ class Logs:
             fragment = Fragment(Source(name=self.name, tool="job log"))
             fragment.events = [*self.torch.events, *self.tracebacks.events]
             fragment.collectives = self.torch.records
+            found.append(fragment)
+        if self.slurm.events:
+            fragment = Fragment(Source(name=self.name, tool="Slurm log"))
+            fragment.events = self.slurm.events
             found.append(fragment)
         summary.tools += [one.source.tool for one in found]
         return found

@@ -326,12 +326,29 @@ def place_boot_times(snapshots: list[Snapshot], events: list[Event]) -> None:
             event.uncertainty_s += 1.0
 
 
+#: Tools that speak of a whole cluster or fabric, and never of the host they ran on.
+_OF_ALL = {
+    *("sinfo/squeue", "scontrol show node", "scontrol show job", "sdiag", "sacct", "Slurm JSON", "Slurm log"),
+    *("kubectl describe", "kubectl get", "kubectl get -o"),
+    *("perfquery", "ibnetdiscover", "iblinkinfo", "ibqueryerrors", "ibdiagnet", "ibswinfo"),
+}
+
+
+def _of_no_node(fragment: Fragment) -> bool:
+    """Whether a fragment tells nothing of a node: it must not make one, least of all one without a name."""
+    if fragment.source.tool not in _OF_ALL:
+        return False
+    bare = Snapshot(sources=fragment.snapshot.sources, node=fragment.snapshot.node)
+    return fragment.snapshot == bare
+
+
 def _take_shared(case: Case, fragment: Fragment) -> None:
     """Move what belongs to no single node from a fragment to the case."""
     parts: tuple[tuple[str, list[Any]], ...] = (
         ("fabric", fragment.fabric),
         ("cluster_nodes", fragment.cluster_nodes),
         ("cluster_jobs", fragment.cluster_jobs),
+        ("scheduler_loads", fragment.scheduler_loads),
         ("collectives", fragment.collectives),
         ("rank_states", fragment.rank_states),
     )
@@ -360,7 +377,7 @@ def assemble(fragments: list[Fragment], inputs: list[Input]) -> Case:
         _take_shared(case, fragment)
         if fragment.source.tool == "kernel log":
             case.kernel_logs.append(node)
-        if fragment.source.tool != "NCCL log":
+        if fragment.source.tool != "NCCL log" and not _of_no_node(fragment):
             by_node.setdefault(node, []).append(fragment)
     for node, group in by_node.items():
         case.snapshots.extend(_snapshots(node, group))

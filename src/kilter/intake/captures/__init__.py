@@ -34,6 +34,9 @@ _SLURM_TABLE = (
 #: A port's line of iblinkinfo, up to the link itself.
 _IB_LINK = r"[ \t]{0,20}(?:0x[0-9a-f]{16} )?(?:\"[^\"\n]{0,90}\" )?[ \t]{0,12}\d{1,6} {1,5}\d{1,5}\[[ \d]{0,4}\] ==\("
 
+#: States of ended jobs (man sacct).
+_ENDED = r"BOOT_FAIL|CANCELLED|COMPLETED|DEADLINE|FAILED|NODE_FAIL|OUT_OF_MEMORY|PREEMPTED|TIMEOUT|REQUEUED|REVOKED"
+
 
 class Capture(msgspec.Struct, frozen=True):
     """How one tool's output is recognised. ``start`` is tried at the beginning of each line (no look-behind, no groups with names)."""
@@ -196,6 +199,23 @@ CAPTURES: list[Capture] = [
         "Slurm JSON",
         r"\{\s{0,8}\"(?:meta\": ?\{\s{0,16}\"(?:plugins?|client|command|[Ss]lurm)\"|(?:sinfo|jobs|nodes)\": ?\[\s{0,16}\{)",
         "slurm",
+    ),
+    Capture(
+        "sacct",
+        r"(?=[^\n]{0,600}\bState\b)(?=[^\n]{0,600}\bJobID\b)[A-Z][\w|; \t%-]{4,600}\r?$"
+        r"|\d{1,12}(?:_\d{1,9}|\+\d{1,4})?\|(?=[^\n]{0,600}\|(?:"
+        + _ENDED
+        + r")(?: by \d+)?\|)(?=[^\n]{0,600}\|\d{1,3}:\d{1,3}(?:\||\r?$))",
+        "slurm_sacct",
+        repeats=True,
+    ),
+    Capture(
+        "Slurm log",
+        r"\[\d{4}-\d\d-\d\dT[\d:.]{8,16}\] (?:(?:error|fatal|debug\d?|sched|backfill|update_node|drain_nodes|_slurm_rpc|slurm(?:ctld|d)|Launching|launch|Node|agent|"
+        r"cleanup_completing|_job_complete|job_complete|Killing|requeue|node|Terminate|validate_node|_pick|sackd)\b|_?\w{3,40}: |\[\d{1,12}(?:\.\w{1,12})?\] )"
+        r"|(?:[A-Z][a-z]{2} +\d{1,2} [\d:]{8}|\d{4}-\d\d-\d\dT[\d:.]{8,18}\S{0,6}) [\w.-]{1,255} slurm(?:ctld|d|stepd|dbd)\[\d{1,10}\]: |slurmstepd: ",
+        "slurm_log",
+        repeats=True,
     ),
     Capture("kubectl describe", r"Name: {2,}\S+[ \t]*\r?\n(?:Roles|Namespace|Labels): ", "kubectl", repeats=True),
     Capture(
