@@ -48,6 +48,7 @@ class Fragment:
         self.rank_states: list[RankState] = []
         self.notes: list[str] = []
         self.unplaced: list[tuple[int, str]] = []
+        self.more: list[Fragment] = []  # of other nodes that the same text tells of
         self.group = ""  # what the input was filed under (a folder, an archive): one node, when nothing names several
 
     def ref(self, line: int = 0) -> Ref:

@@ -11,6 +11,7 @@ from kilter.facts.base import Entity
 from kilter.facts.case import Case, Conflict, Input, Snapshot
 from kilter.facts.event import Clock, Event
 from kilter.intake.fragment import Fragment
+from kilter.intake.ras_once import once
 
 #: Identity of entities that stand in lists.
 _KEYS = {
@@ -386,5 +387,5 @@ def assemble(fragments: list[Fragment], inputs: list[Input]) -> Case:
             case.kernel_logs.append(snapshot.node)
     case.kernel_logs = sorted(set(case.kernel_logs))
     place_boot_times(case.snapshots, events)
-    case.events = merge_events(events)
+    case.events = merge_events(once(events))
     return case

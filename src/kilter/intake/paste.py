@@ -149,7 +149,7 @@ def read_text(name: str, text: str, *, year: int) -> tuple[list[Fragment], Input
     else:
         for fragment, rest in _blocks(name, text):
             if fragment is not None:
-                fragments.append(fragment)
+                fragments += [fragment, *fragment.more]
                 summary.notes += fragment.notes
                 rest = fragment.unplaced
                 if fragment.source.tool and fragment.source.tool not in summary.tools:
