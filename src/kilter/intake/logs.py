@@ -70,6 +70,7 @@ class Logs:
             fragment.events = self.nccl.events
             found.append(fragment)
         if self.torch.lines or self.tracebacks.lines:
+            self.torch.settle()
             fragment = Fragment(Source(name=self.name, tool="job log"))
             fragment.events = [*self.torch.events, *self.tracebacks.events]
             fragment.collectives = self.torch.records
