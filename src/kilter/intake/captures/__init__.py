@@ -117,7 +117,11 @@ CAPTURES: list[Capture] = [
     Capture("sysctl", r"(?:abi|debug|dev|fs|kernel|net|sunrpc|user|vm)\.[a-zA-Z0-9_.*/:@-]+ ?= ?", "sysctl", repeats=True),
     Capture("/proc/meminfo", r"MemTotal:\s+\d+ kB", "proc_files"),
     Capture("/proc/cpuinfo", r"processor\s*: \d+", "proc_files", repeats=True),
-    Capture("/proc/cmdline", r"BOOT_IMAGE=\S+ ", "proc_files"),
+    Capture(
+        "/proc/cmdline",
+        r"BOOT_IMAGE=\S+ |(?:initrd=\S+ )?(?:root|console)=\S+ (?=[^\n]*\b(?:ro|rw|quiet|iommu|console)\b)",
+        "proc_files",
+    ),
     Capture("/proc/driver/nvidia/version", r"NVRM version: ", "proc_files"),
     Capture("/proc/limits", r"Limit\s+Soft Limit\s+Hard Limit\s+Units", "proc_files"),
     Capture("lsmod", r"Module\s+Size\s+Used by", "proc_files"),
@@ -177,6 +181,41 @@ CAPTURES: list[Capture] = [
         repeats=True,
     ),
     Capture("ibswinfo", r"=+[ \t]*\n[^\n|=]{1,120}\n=+[ \t]*\npart number +\||part number +\| ", "ibswinfo", repeats=True),
+    Capture(
+        "systemctl",
+        r"(?:[●○\u00d7↻*•] )?[\w@:.\\-]{1,100}\.service(?: - [^\n]{0,200})?[ \t]*\r?\n[ \t]+Loaded: |[ \t]*UNIT +LOAD +ACTIVE +SUB"
+        r"|[ \t]{0,2}(?:[●○\u00d7↻*•] )?[\w@:.\\-]{1,100}\.service +(?:loaded|not-found|masked) +(?:active|inactive|failed|activating)"
+        r"|Unit [\w@:.\\-]{1,100}\.service could not be found",
+        "systemctl",
+        repeats=True,
+    ),
+    Capture(
+        "rdma link",
+        r"(?:\d+: )?link [\w.-]{1,64}/\d{1,5} (?:subnet_prefix|lid|state|[a-z]\w+ \d)|[\w.-]{1,64} port \d{1,5} ==> \S+ \((?:Up|Down)\)"
+        r"|[0-9a-f:.]{7,16} \w{1,64} \(MT\d{3,6}[^\n]{0,400} ==> |MST modules:|DEVICE_TYPE +MST +PCI|\d+: [\w.-]{1,64}: (?:qp|pd) \d+ ",
+        "rdma_tool",
+        repeats=True,
+    ),
+    Capture(
+        "/proc/driver/nvidia",
+        r"Model:[ \t]+[^\n]{1,100}\r?\nIRQ:|ResmanDebugLevel: \d|filename: +/\S*/nvidia\.ko|(?:MLNX_OFED_LINUX|OFED-internal|MLNX_EN)-\d[\w.-]*:?[ \t]*\r?$",
+        "nvidia_proc",
+        repeats=True,
+    ),
+    Capture("dmidecode", r"# dmidecode \d|Handle 0x[0-9A-F]{4}, DMI type \d", "dmidecode", repeats=True),
+    Capture(
+        "mlxlink",
+        r"Operational Info[ \t]*\r?\n-{5,}|Physical Counters and BER Info[ \t]*\r?\n-{5,}|Symbol BER +: ",
+        "mlxlink",
+        repeats=True,
+    ),
+    Capture(
+        "nvidia-smi --query-gpu without header",
+        r"(?=[^\n]{0,300}(?:NVIDIA |Tesla |GPU-[0-9a-f]{8}-|0000[0-9A-F]{4}:[0-9A-F]{2}:|P\d, ))(?=[^\n]{0,300}(?:, \d+(?:\.\d+)? (?:MiB|W|%|MHz)\b|, \d{3}\.\d{2,3}(?:\.\d+)?(?:,|$)))"
+        r"[^\n,:{}\"]{1,100}(?:, [^\n,{}\"]{1,100}){2,60}$",
+        "nvidia_smi_csv",
+        repeats=True,
+    ),
     Capture("show_gids", r"DEV[ \t]+PORT[ \t]+INDEX[ \t]+GID\b", "show_gids"),
     Capture("mlnx_qos", r"DCBX mode: |Priority trust state: |PFC configuration:", "mlnx_qos", repeats=True),
     Capture("cma_roce_mode", r"(?:IB/)?RoCE v[12][ \t]*$", "mlnx_qos"),
