@@ -32,7 +32,9 @@ _SLURM_TABLE = (
 )
 
 #: A port's line of iblinkinfo, up to the link itself.
-_IB_LINK = r"[ \t]{0,20}(?:0x[0-9a-f]{16} )?(?:\"[^\"\n]{0,90}\" )?[ \t]{0,12}\d{1,6} {1,5}\d{1,5}\[[ \d]{0,4}\] ==\("
+_IB_LINK = (
+    r"(?:0x[0-9a-f]{16} \"[^\"\n]{0,90}\" |[ \t]{4,20}(?:0x[0-9a-f]{16} )?)[ \t]{0,12}\d{1,6} {1,5}\d{1,5}\[[ \d]{0,4}\] ==\("
+)
 
 #: States of ended jobs (man sacct).
 _ENDED = r"BOOT_FAIL|CANCELLED|COMPLETED|DEADLINE|FAILED|NODE_FAIL|OUT_OF_MEMORY|PREEMPTED|TIMEOUT|REQUEUED|REVOKED"
@@ -211,7 +213,7 @@ CAPTURES: list[Capture] = [
     ),
     Capture(
         "nvidia-smi --query-gpu without header",
-        r"(?=[^\n]{0,300}(?:NVIDIA |Tesla |GPU-[0-9a-f]{8}-|0000[0-9A-F]{4}:[0-9A-F]{2}:|P\d, ))(?=[^\n]{0,300}(?:, \d+(?:\.\d+)? (?:MiB|W|%|MHz)\b|, \d{3}\.\d{2,3}(?:\.\d+)?(?:,|$)))"
+        r"(?=\d{1,3}, |NVIDIA |Tesla |GPU-[0-9a-f]{8}-|0000[0-9A-F]{4}:|\d{4}/\d\d/\d\d |P\d, )(?=[^\n]{0,300}(?:NVIDIA |Tesla |GPU-[0-9a-f]{8}-|0000[0-9A-F]{4}:[0-9A-F]{2}:|P\d, ))(?=[^\n]{0,300}(?:, \d+(?:\.\d+)? (?:MiB|W|%|MHz)\b|, \d{3}\.\d{2,3}(?:\.\d+)?(?:,|$)))"
         r"[^\n,:{}\"]{1,100}(?:, [^\n,{}\"]{1,100}){2,60}$",
         "nvidia_smi_csv",
         repeats=True,
@@ -241,7 +243,7 @@ CAPTURES: list[Capture] = [
     ),
     Capture(
         "sacct",
-        r"(?=[^\n]{0,600}\bState\b)(?=[^\n]{0,600}\bJobID\b)[A-Z][\w|; \t%-]{4,600}\r?$"
+        r"(?:JobID|(?=[A-Z]\w{2,20}[|;][^\n]{0,600}\bJobID\b)[A-Z])(?=[^\n]{0,600}\bState\b)[\w|; \t%-]{4,600}\r?$"
         r"|\d{1,12}(?:_\d{1,9}|\+\d{1,4})?\|(?=[^\n]{0,600}\|(?:"
         + _ENDED
         + r")(?: by \d+)?\|)(?=[^\n]{0,600}\|\d{1,3}:\d{1,3}(?:\||\r?$))",
