@@ -297,13 +297,22 @@ def _essence(event: Event) -> str:
     return event.text
 
 
+#: Tools that speak of a whole cluster or fabric, and never of the host they ran on.
+_OF_ALL = {
+    *("sinfo/squeue", "scontrol show node", "scontrol show job", "sdiag", "sacct", "Slurm JSON", "Slurm log"),
+    *("kubectl describe", "kubectl get", "kubectl get -o"),
+    *("perfquery", "ibnetdiscover", "iblinkinfo", "ibqueryerrors", "ibdiagnet", "ibswinfo"),
+}
+
+
 def _labels(fragments: list[Fragment]) -> dict[str, str]:
     """The node of each group's nameless fragments: the only host that the group names, else the group itself."""
     names: dict[str, set[str]] = {}
     for fragment in fragments:
         known = names.setdefault(fragment.group, set())
         if fragment.source.tool != "NCCL log":  # its hosts are those of the whole job
-            known |= {name for name in (fragment.source.node, *(e.node for e in fragment.events)) if name}
+            told = () if fragment.source.tool in _OF_ALL else fragment.events
+            known |= {name for name in (fragment.source.node, *(e.node for e in told)) if name}
     return {group: known.pop() if len(known) == 1 else group for group, known in names.items()}
 
 
@@ -325,14 +334,6 @@ def place_boot_times(snapshots: list[Snapshot], events: list[Event]) -> None:
             event.time += boots[event.node]
             event.clock = Clock.UTC
             event.uncertainty_s += 1.0
-
-
-#: Tools that speak of a whole cluster or fabric, and never of the host they ran on.
-_OF_ALL = {
-    *("sinfo/squeue", "scontrol show node", "scontrol show job", "sdiag", "sacct", "Slurm JSON", "Slurm log"),
-    *("kubectl describe", "kubectl get", "kubectl get -o"),
-    *("perfquery", "ibnetdiscover", "iblinkinfo", "ibqueryerrors", "ibdiagnet", "ibswinfo"),
-}
 
 
 def _of_no_node(fragment: Fragment) -> bool:

@@ -140,6 +140,21 @@ def test_slurms_outputs_make_no_nameless_node() -> None:
         assert [s.node for s in case.snapshots if not s.node] == []
 
 
+def test_a_controllers_log_names_no_other_capture() -> None:
+    lost = "[2026-11-03T08:05:00.123] error: Nodes node02 not responding, setting DOWN\n"
+    case, _ = verdict("MemTotal:       1056000000 kB\nMemFree:  1 kB\n", lost)
+    assert [s.node for s in case.snapshots] == [""]
+
+
+def test_job_arrays() -> None:
+    text = "JOBID|PARTITION|NAME|USER|ST|TIME|NODES|NODELIST(REASON)\n1234_[1-10%2]|gpu|a|u|PD|0:00|1|(Resources)\n1234_5|gpu|a|u|R|1:00|1|node01\n"
+    case, _ = verdict(text)
+    assert [(j.id, j.state, j.nodes) for j in case.cluster_jobs or []] == [
+        ("1234_[1-10%2]", "PENDING", []),
+        ("1234_5", "RUNNING", ["node01"]),
+    ]
+
+
 def test_log_of_the_controller() -> None:
     told = found(CONTROLLER)
     assert told["slurm.log_node_lost"] == ["error node02", "info node03"]
