@@ -63,7 +63,7 @@ RULES: dict[str, Rule] = {}
 MODULES = (
     *("gpu", "memory", "xid", "pcie", "nvlink", "thermal", "kernel", "rdma", "net", "nccl", "host", "siblings", "incident"),
     *("fabric", "fabric_state", "ib_switch", "roce", "slurm", "slurm_jobs", "kubernetes", "container", "bmc", "dcgm", "metrics"),
-    "nccl_topology",
+    *("nccl_topology", "imex"),
     *("job", "job_errors", "job_process", "bench_sanity", "fleet"),
 )
 #: Kinds of events that are not from a node's own kernel log or BMC.

@@ -66,3 +66,12 @@ class SchedulerLoad(Entity):
     since: float | None = None  # since when it counts
     time: float | None = None
     user_requests: dict[str, int] = {}  # user -> RPCs since then
+
+
+class ImexDomain(Entity):
+    """An IMEX domain, as one of its nodes sees it (``nvidia-imex-ctl -N``)."""
+
+    state: str | None = None  # UP, DEGRADED, DOWN
+    nodes: dict[str, str] = {}  # address -> READY, UNAVAILABLE, ...
+    versions: dict[str, str] = {}
+    connections: dict[str, str] = {}  # "10.0.0.1 -> 10.0.0.2" -> CONNECTED, NEVER_CONNECTED, ...

@@ -7,7 +7,7 @@ import msgspec
 from kilter.facts.accelerator import Accelerator
 from kilter.facts.base import Ref, Source
 from kilter.facts.case import Snapshot
-from kilter.facts.cluster import ClusterJob, ClusterNode, SchedulerLoad
+from kilter.facts.cluster import ClusterJob, ClusterNode, ImexDomain, SchedulerLoad
 from kilter.facts.event import Event
 from kilter.facts.fabric import FabricNode
 from kilter.facts.measure import CollectiveRecord, RankState
@@ -44,6 +44,7 @@ class Fragment:
         self.cluster_nodes: list[ClusterNode] = []
         self.cluster_jobs: list[ClusterJob] = []
         self.scheduler_loads: list[SchedulerLoad] = []
+        self.imex_domains: list[ImexDomain] = []
         self.collectives: list[CollectiveRecord] = []
         self.rank_states: list[RankState] = []
         self.notes: list[str] = []

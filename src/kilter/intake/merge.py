@@ -301,7 +301,7 @@ def _essence(event: Event) -> str:
 _OF_ALL = {
     *("sinfo/squeue", "scontrol show node", "scontrol show job", "sdiag", "sacct", "Slurm JSON", "Slurm log"),
     *("kubectl describe", "kubectl get", "kubectl get -o"),
-    *("perfquery", "ibnetdiscover", "iblinkinfo", "ibqueryerrors", "ibdiagnet", "ibswinfo"),
+    *("perfquery", "ibnetdiscover", "iblinkinfo", "ibqueryerrors", "ibdiagnet", "ibswinfo", "nvidia-imex-ctl"),
 }
 
 
@@ -351,6 +351,7 @@ def _take_shared(case: Case, fragment: Fragment) -> None:
         ("cluster_nodes", fragment.cluster_nodes),
         ("cluster_jobs", fragment.cluster_jobs),
         ("scheduler_loads", fragment.scheduler_loads),
+        ("imex_domains", fragment.imex_domains),
         ("collectives", fragment.collectives),
         ("rank_states", fragment.rank_states),
     )

@@ -20,7 +20,7 @@ from kilter.intake.logs import Logs
 _COMMANDS = (
     "nvidia-smi|xpu-smi|lspci|lscpu|dmesg|journalctl|cat|head|tail|grep|ibstat|ibstatus|ibv_devinfo|ibdev2netdev|ethtool|numactl|sysctl|ulimit|env|printenv|uname|"
     "lsmod|modinfo|df|free|ip|ls|dcgmi|nvidia-bug-report\\.sh|mpirun|srun|torchrun|python3?|systemctl|nvidia-fabricmanager|show_gids|mlnx_qos|perfquery|nv-fabricmanager|docker|kubectl|"
-    "ibnetdiscover|ibswinfo|cma_roce_mode|cma_roce_tos|iblinkinfo|ibqueryerrors|rdma|sinfo|squeue|scontrol|sdiag|ipmitool|ipmi-sel|ras-mc-ctl"
+    "ibnetdiscover|ibswinfo|cma_roce_mode|cma_roce_tos|iblinkinfo|ibqueryerrors|rdma|ibdiagnet|mlxlink|mlxconfig|mst|ofed_info|dkms|dmidecode|nvidia-imex-ctl|chronyc|timedatectl|numastat|sinfo|squeue|sacct|scontrol|sdiag|ipmitool|ipmi-sel|ras-mc-ctl"
 )
 #: A shell prompt with a command, a file header of head/tail, or a header of kilter's collector.
 PROMPT = re.compile(

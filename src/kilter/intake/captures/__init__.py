@@ -204,6 +204,12 @@ CAPTURES: list[Capture] = [
         "nvidia_proc",
         repeats=True,
     ),
+    Capture(
+        "nvidia-imex-ctl",
+        r"Connectivity Table Legend:|Node #\d{1,5} +-|Nodes:[ \t]*\r?\nNode #\d|\{\s{0,8}\"nodes\": ?\{\s{0,8}\"\d{1,5}\": ?\{",
+        "imex",
+        repeats=True,
+    ),
     Capture("dmidecode", r"# dmidecode \d|Handle 0x[0-9A-F]{4}, DMI type \d", "dmidecode", repeats=True),
     Capture(
         "mlxlink",
