@@ -6,6 +6,8 @@ So of what both tell, the kernel's lines stay (they have the better time), and o
 
 from __future__ import annotations
 
+import re
+
 from kilter.facts.event import Event
 
 #: ``Event.fields["reader"]`` of what rasdaemon told
@@ -26,37 +28,49 @@ def _class(event: Event) -> str:
     return "corrected" if word.startswith(("corr", "ce")) else "uncorrected"
 
 
-def _same(ras: Event, kernel: list[Event]) -> list[Event]:
-    """The kernel's events that are of the same thing: PCI device, DIMM label; where one side does not name it, the node."""
-    if ras.kind == "aer":
-        return [event for event in kernel if not ras.device or not event.device or event.device == ras.device]
-    label = ras.fields.get("label", "")
-    if ras.kind == "edac" and label:
-        named = [event for event in kernel if label in event.text]
-        return named or [event for event in kernel if " on " not in event.text or "#" in event.text]
-    return kernel
+_LABEL = re.compile(r" on (?P<label>\S[^()]{0,120}?) \(")
+
+
+def _thing(event: Event) -> str:
+    """What an event is of: PCI device, DIMM label, "" where it is not named."""
+    if event.kind == "aer":
+        return event.device
+    if event.kind == "edac":
+        label = _LABEL.search(event.text)
+        return event.fields.get("label", "") or (label["label"] if label else "")
+    return ""
+
+
+def _matching(event: Event, left: dict[str, int]) -> list[str]:
+    """The things of the kernel's events that rasdaemon's event can be of; names that drivers make up (#) can be any DIMM's."""
+    thing = _thing(event)
+    if thing in left:
+        return [thing]
+    if not thing:
+        return list(left)
+    return [name for name in left if not name or (event.kind == "edac" and "#" in name)]
 
 
 def once(events: list[Event]) -> list[Event]:
     """``events`` without what is told twice. Counts of rasdaemon's events that stay are what exceeds the kernel's."""
-    told: dict[tuple[str, str, str], list[Event]] = {}
+    told: dict[tuple[str, str, str], dict[str, int]] = {}
     for event in events:
         if event.kind in _KINDS and event.fields.get("reader") != READER:
-            told.setdefault((event.node, event.kind, _class(event)), []).append(event)
+            left = told.setdefault((event.node, event.kind, _class(event)), {})
+            left[_thing(event)] = left.get(_thing(event), 0) + _errors(event)
     if not told:
         return events
-    left = {id(event): _errors(event) for group in told.values() for event in group}
     kept: list[Event] = []
     for event in events:
-        kernel = told.get((event.node, event.kind, _class(event)), []) if event.fields.get("reader") == READER else []
+        ours = told.get((event.node, event.kind, _class(event)), {}) if event.fields.get("reader") == READER else {}
         rest = _errors(event)
-        for known in _same(event, kernel) if kernel else []:
-            taken = min(rest, left[id(known)])
-            left[id(known)] -= taken
+        for name in _matching(event, ours) if ours else []:
+            taken = min(rest, ours[name])
+            ours[name] -= taken
             rest -= taken
         if not rest:
             continue
-        if kernel and rest < _errors(event):
+        if rest < _errors(event):
             event.count = rest if event.kind != "edac" else 1
             if event.kind == "edac":
                 event.fields["count"] = str(rest)

@@ -258,8 +258,9 @@ CAPTURES: list[Capture] = [
     ),
     Capture(
         "Slurm log",
-        r"\[\d{4}-\d\d-\d\dT[\d:.]{8,16}\] (?:(?:error|fatal|debug\d?|sched|backfill|update_node|drain_nodes|_slurm_rpc|slurm(?:ctld|d)|Launching|launch|Node|agent|"
-        r"cleanup_completing|_job_complete|job_complete|Killing|requeue|node|Terminate|validate_node|_pick|sackd)\b|_?\w{3,40}: |\[\d{1,12}(?:\.\w{1,12})?\] )"
+        r"\[\d{4}-\d\d-\d\dT[\d:.]{8,16}\] (?:(?:(?:error|fatal|debug\d?): )?(?:Nodes? \S+ |Setting node |Prolog |Killing JobId|requeue |update_node|drain_nodes|"
+        r"validate_node|_?slurm_rpc_|_?job_complete|_?slurmd|slurmctld|sched: |backfill: |Launching batch|launch task|cleanup_completing|agent/|"
+        r"_?pick_step|Waiting for gres|can't stat gres|Batch JobId|Low |Registering jobs|\[job \d|JobId=\d|gres/gpu)|\[\d{1,12}\.\w{1,12}\] )"
         r"|(?:[A-Z][a-z]{2} +\d{1,2} [\d:]{8}|\d{4}-\d\d-\d\dT[\d:.]{8,18}\S{0,6}) [\w.-]{1,255} slurm(?:ctld|d|stepd|dbd)\[\d{1,10}\]: |slurmstepd: ",
         "slurm_log",
         repeats=True,

@@ -31,6 +31,7 @@ MARKS = (
     "due to failure of node",
 )
 _HEAD = re.compile(r"(?:\[\d{4}-\d\d-\d\dT[\d:.]{8,16}\]|slurm(?:ctld|d|stepd)(?:\[\d{1,10}\])?:|\bslurmctld\b|\bslurmd\b)")
+_STAMP = re.compile(r"^(?:\[\d{4}-\d\d-\d\dT[\d:.]{8,16}\] |.{0,100}?slurm(?:ctld|d|stepd|dbd)\[\d{1,10}\]: )")
 _NAME = r"(?P<nodes>[\w.-]{1,120}(?:\[[\d,-]{1,500}\])?[\w.,\[\]-]{0,500})"
 _JOB = r"(?:JobId=|StepId=|JOB |STEP )(?P<job>\d{1,12}(?:[_.+][\w.+\[\]-]{1,40})?)"
 _KINDS = (
@@ -89,7 +90,7 @@ class SlurmLog(LineEvents):
         place = place_of(line, year=self.year)
         logged_on = "" if "slurmctld" in line else place.node  # the controller's own host is not the node meant
         names = values.hosts(fields.pop("nodes", None) or "") or [logged_on]
-        text = line[max(match.start() - 10, 0) : match.end() + 40].strip()
+        text = _STAMP.sub("", line)[:300].strip()
         for name in names[:64]:
             at = Place(None, name, place.time, place.clock, place.uncertainty_s, place.year_assumed)
             key = "|".join(fields.get(part) or "" for part in ("job", "reason", "have", "want", "file", "which", "why", "down"))
