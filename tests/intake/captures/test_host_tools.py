@@ -329,6 +329,23 @@ def test_a_driver_that_was_updated_without_a_reboot() -> None:
     assert "driver.module_on_disk_differs" not in found(MODINFO, loaded.format("550.54.15"))
 
 
+DKMS = """\
+nvidia/550.54.15, 5.15.0-113-generic, x86_64: installed
+mlnx-ofed-kernel/24.01, 5.15.0-112-generic, x86_64: installed (original_module exists)
+nvidia/550.54.15, 5.15.0-119-generic, x86_64: built
+"""
+UNAME = "Linux node01 5.15.0-{}-generic #123-Ubuntu SMP Mon Jun 10 08:16:17 UTC 2024 x86_64 x86_64 x86_64 GNU/Linux\n"
+
+
+def test_a_driver_that_dkms_did_not_install_for_this_kernel() -> None:
+    assert "driver.dkms_not_installed" not in found(DKMS, UNAME.format(113))
+    for release in (119, 120):
+        assert "driver.dkms_not_installed" in found(DKMS, UNAME.format(release))
+    old = "nvidia, 550.54.15, 5.15.0-113-generic, x86_64: installed\n"
+    assert "driver.dkms_not_installed" not in found(old, UNAME.format(113))
+    assert found("mlnx-ofed-kernel/24.01, 5.15.0-112-generic, x86_64: installed\n", UNAME.format(113)) == set()
+
+
 def test_firmware_of_the_machine() -> None:
     host = read("dmidecode", DMI).snapshot.host
     assert (host.dmi_vendor, host.dmi_product, host.dmi_board, host.bios_version) == (
@@ -380,7 +397,7 @@ def test_a_boot_line_without_boot_image() -> None:
 TEXTS = {
     "systemctl": SYSTEMCTL_LIST + SYSTEMCTL_STATUS,
     "rdma_tool": RDMA_LINK + RDMA_STAT + NETDEV + NETDEV_V + MST,
-    "nvidia_proc": INFORMATION + PARAMS + MODINFO,
+    "nvidia_proc": INFORMATION + PARAMS + MODINFO + DKMS,
     "dmidecode": DMI,
     "mlxlink": MLXLINK,
     "nvidia_smi_topo": P2P,

@@ -277,3 +277,37 @@ def module_on_disk(snapshot: Snapshot, ctx: Context) -> Finding | None:
         f"nvidia.ko on disk is {on_disk}, loaded is {loaded}: updated without a reboot",
         evidence=[Evidence(f"nvidia.ko on disk = {on_disk}", ctx.where(snapshot.software, "packages"))],
     )
+
+
+@rule(
+    "driver.dkms_not_installed",
+    "DKMS has the GPU driver for the running kernel",
+    scope="node",
+    family="driver",
+    sop="SOP-SW",
+    hint="dkms status; uname -r",
+    sources=("dkms manual: status (added, built, installed)",),
+    action="dkms autoinstall -k <release>, with the headers of that kernel installed; its make.log tells why a build failed.",
+)
+def dkms(snapshot: Snapshot, ctx: Context) -> Finding | None:
+    """DKMS builds the NVIDIA module for each kernel. After a kernel update whose build failed, the node boots without a GPU driver.
+
+    With a driver at work all the same (a packaged module), it is information.
+    """
+    mine = {key: state for key, state in snapshot.software.dkms.items() if key.split(" ")[0] == "nvidia"}
+    if not mine:
+        raise ctx.missing("DKMS status of the GPU driver")
+    release = ctx.need(snapshot.kernel, Kernel.release)
+    state = mine.get(f"nvidia {release}")
+    if state == "installed":
+        return None
+    others = sorted(key.partition(" ")[2] for key, one in mine.items() if one == "installed" and " " in key)
+    return ctx.finding(
+        "info" if snapshot.software.driver_version else "error",
+        f"the NVIDIA module is {state or 'not built'} for the running kernel {release}"
+        + (f", installed for {', '.join(others[:3])}" if others else ""),
+        evidence=[Evidence(f"{key}: {one}", ctx.where(snapshot.software, "dkms")) for key, one in list(mine.items())[:6]],
+        causes=[
+            Cause("kernel updated without its headers, or the build failed", "likely", "/var/lib/dkms/nvidia/*/build/make.log")
+        ],
+    )

@@ -200,7 +200,8 @@ CAPTURES: list[Capture] = [
     ),
     Capture(
         "/proc/driver/nvidia",
-        r"Model:[ \t]+[^\n]{1,100}\r?\nIRQ:|ResmanDebugLevel: \d|filename: +/\S*/nvidia\.ko|(?:MLNX_OFED_LINUX|OFED-internal|MLNX_EN)-\d[\w.-]*:?[ \t]*\r?$",
+        r"Model:[ \t]+[^\n]{1,100}\r?\nIRQ:|(?:nvidia|mlnx|nv|gdrdrv|kernel-mft|iser|srp|isert|knem|xpmem|nvidia-fs)[\w-]*(?:/|, )\d[\w.+~-]*(?:, \S+, \w+)?: (?:added|built|installed)|"
+        r"ResmanDebugLevel: \d|filename: +/\S*/nvidia\.ko|(?:MLNX_OFED_LINUX|OFED-internal|MLNX_EN)-\d[\w.-]*:?[ \t]*\r?$",
         "nvidia_proc",
         repeats=True,
     ),

@@ -1,6 +1,7 @@
-"""``/proc/driver/nvidia/gpus/*/information`` and ``/proc/driver/nvidia/params``; ``modinfo nvidia`` (the module on disk); ``ofed_info -s``.
+"""``/proc/driver/nvidia/gpus/*/information`` and ``params``; ``modinfo nvidia`` (the module on disk); ``dkms status``; ``ofed_info -s``.
 
-Sources of the formats: NVIDIA/open-gpu-kernel-modules, kernel-open/nvidia/nv-procfs.c; kmod, tools/modinfo.c; Mellanox OFED, ofed_info.
+Sources of the formats: NVIDIA/open-gpu-kernel-modules, kernel-open/nvidia/nv-procfs.c; kmod, tools/modinfo.c; dkms,
+its status command; Mellanox OFED, ofed_info.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ _GPU_KEYS = {
 _TEXTS = {"Model": "name", "GPU UUID": "uuid", "Video BIOS": "firmware", "GPU Firmware": "gsp_firmware"}
 _PARAMETER = re.compile(r"(\w{3,60}): (\S.{0,400}|\"\")$")
 _OFED = re.compile(r"(MLNX_OFED_LINUX|OFED-internal|DOCA[\w-]{0,20}?|MLNX_EN)-(\d[\w.-]{2,40}):?$")
+_DKMS = re.compile(
+    r"(?P<module>[\w.-]{2,60})(?:/|, )(?P<version>[\w.+~-]{1,60})(?:, (?P<kernel>[\w.+~-]{3,80}), [\w-]{2,20})?: (?P<state>added|built|installed)\b"
+)
 _DISK = "nvidia.ko on disk"
 
 
@@ -71,6 +75,10 @@ def parse(block: Block, fragment: Fragment) -> None:
             on_disk = text.split(".ko")[0].endswith("/nvidia")
         elif match := _OFED.match(text):
             fragment.snapshot.software.packages[match[1]] = match[2]
+        elif match := _DKMS.match(text):
+            software = fragment.snapshot.software
+            software.dkms[f"{match['module']} {match['kernel'] or ''}".strip()] = match["state"]
+            software.origin.setdefault("dkms", fragment.ref(line))
         elif pair and pair[1] in _GPU_KEYS:
             if pair[1] == "Model":
                 gpu = fragment.accelerator(line)
