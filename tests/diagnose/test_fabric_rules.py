@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 import kilter.diagnose.rules.fabric  # registers its rules
+import kilter.diagnose.rules.fabric_state
 import kilter.diagnose.rules.ib_switch  # noqa: F401
 from kilter.diagnose.engine import diagnose
 from kilter.facts.case import Case
@@ -226,3 +227,106 @@ def test_links_below_their_siblings():
 
 def test_nothing_given_is_not_checked():
     assert Verdict(Case()).outcome("ib.symbol_errors") == "not checked"
+
+
+LOSSY = "ibsim-lossy-links"
+
+
+@pytest.mark.parametrize("errors", ["ibqueryerrors.txt", "ibqueryerrors-details.txt"])
+@pytest.mark.parametrize("links", ["iblinkinfo.txt", "iblinkinfo-l.txt", "ibnetdiscover.txt"])
+def test_ibqueryerrors_with_any_listing_names_the_cables(errors, links):
+    verdict = read(f"{LOSSY}/{links}", f"{LOSSY}/{errors}")
+    (cable,) = verdict.of("ib.symbol_errors")
+    assert cable.subject.name == "leaf1 port 9 - spine1 port 1"
+    assert verdict.of("ib.link_downed")[0].severity.value == "error"
+    (dropped,) = verdict.of("ib.port_xmit_discards")
+    assert dropped.subject.name == "leaf1 port 2"
+    assert any("the most that it can hold" in e.text for e in dropped.evidence)
+    assert any(c.text.startswith("the host on this port") and c.likelihood == "likely" for c in dropped.causes)
+    (lane,) = verdict.of("ib.link_below_siblings")
+    assert lane.subject.name == "leaf1 port 10 - spine1 port 2"
+    assert verdict.outcome("ib.port_no_link") == "ok"
+
+
+def test_ibqueryerrors_alone_judges_and_links_with_r():
+    assert "ib.symbol_errors" in read(f"{LOSSY}/ibqueryerrors-c.txt").loud
+    (cable,) = read(f"{LOSSY}/ibqueryerrors-r.txt").of("ib.symbol_errors")
+    assert cable.subject.name == "leaf1 port 9 - spine1 port 1"
+
+
+def test_views_of_one_switch_are_one_node():
+    views = [
+        FabricNode(guid="0000:0000:0020:0001", kind="switch", name="leaf1", ports=[FabricPort(number=0, lid=3)]),
+        FabricNode(guid="0000:0000:0020:0001", name="Quantum", fans={"fan#1": "ERROR"}),
+        FabricNode(guid="lid 3", ports=[port(1, symbol_error=0)]),
+        FabricNode(guid="leaf1", kind="switch", name="leaf1", power_supplies={"PSU1": "ERROR"}),
+    ]
+    views[2].ports[0].lid = 3
+    verdict = fabric(*views)
+    (fans,), (power,) = verdict.of("ib.switch.fan_error"), verdict.of("ib.switch.psu_failed")
+    assert fans.subject.name == power.subject.name == "leaf1"
+    assert not [c for c in verdict.diagnosis.checks if c.rule == "ib.switch.fan_error" and c.outcome.value == "missing"]
+
+
+def test_an_adapter_by_its_own_guid_and_by_its_ports():
+    node = FabricNode(
+        guid="0000:0000:0010:0000",
+        kind="ca",
+        name="node01",
+        ports=[FabricPort(number=1, guid="0000:0000:0010:0001", remote_guid="lid 9")],
+    )
+    errors = FabricNode(guid="0000:0000:0010:0001", name="node01", ports=[port(1, symbol_error=60_000)])
+    (finding,) = fabric(node, errors).of("ib.symbol_errors")
+    assert finding.subject.name == "node01 port 1"
+    assert len(fabric(node, errors).of("ib.symbol_errors")) == 1
+
+
+def up_port(number, **facts):
+    more = {"width": "4x", "speed": "NDR", "state": "ACTIVE", "physical_state": "LinkUp", **facts}
+    return FabricPort(number=number, remote_guid=f"far{number}", remote_name=f"node{number}", remote_port=1, **more)
+
+
+def test_one_link_below_what_both_ends_support_is_a_warning_many_are_information():
+    slow = {"speed": "HDR", "speed_possible": "NDR"}
+    one = fabric(switch(*[up_port(n, **(slow if n == 3 else {})) for n in range(1, 9)])).of("ib.link_below_possible")
+    assert [(f.severity.value, f.what) for f in one] == [("warning", "HDR, both ends support NDR (to node3 port 1)")]
+    all_alike = fabric(switch(*[up_port(n, **slow) for n in range(1, 9)])).of("ib.link_below_possible")
+    assert [f.severity.value for f in all_alike] == ["info"]
+    assert fabric(switch(*[up_port(n) for n in range(1, 9)])).outcome("ib.link_below_possible") == "ok"
+
+
+def test_a_link_up_that_is_not_active_needs_the_subnet_manager():
+    (finding,) = fabric(switch(up_port(1, state="INIT"), up_port(2))).of("ib.fabric_port_not_active")
+    assert (finding.severity.value, finding.subject.name) == ("error", "lid 9 port 1 - node1 port 1")
+    (training,) = fabric(switch(up_port(1, state="DOWN", physical_state="LinkErrorRecovery"))).of("ib.fabric_port_not_active")
+    assert training.severity.value == "warning"
+    assert (
+        fabric(switch(up_port(1), FabricPort(number=2, state="DOWN", physical_state="Polling"))).outcome(
+            "ib.fabric_port_not_active"
+        )
+        == "ok"
+    )
+
+
+@pytest.mark.parametrize(
+    ("ber", "found"),
+    [
+        ({"raw": 1e-5, "effective": 1e-15, "symbol": 1e-15}, 0),
+        ({"raw": 1e-5, "effective": 1e-9, "symbol": 1e-15}, 0),  # the symbol rate counts
+        ({"raw": 1e-5, "effective": 1e-9}, 1),
+        ({"raw": 1e-5, "symbol": 3e-11}, 1),
+    ],
+)
+def test_bit_errors_after_correction(ber, found):
+    verdict = fabric(switch(up_port(1, ber=ber)))
+    assert len(verdict.of("ib.ber")) == found
+    assert verdict.outcome("ib.ber") == ("finding" if found else "ok")
+
+
+def test_errors_that_rise_while_ibdiagnet_looks():
+    (finding,) = fabric(switch(up_port(1, growth={"symbol_error": 117, "port_xmit_discards": 9999}))).of("ib.errors_rising")
+    assert finding.what == "symbol_error rose by 117 during the run of ibdiagnet"
+    assert (
+        fabric(switch(up_port(1, growth={"symbol_error": 2, "port_rcv_remote_physical_errors": 500}))).outcome("ib.errors_rising")
+        == "ok"
+    )

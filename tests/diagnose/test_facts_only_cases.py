@@ -343,14 +343,14 @@ def test_i26_domain_that_is_not_up_is_told(edited: Diagnose) -> None:
         ("imex.txt", "Domain State: UP", "Domain State: DEGRADED"),
         ("imex.txt", r"(192\.0\.2\.82 +- )READY", r"\1UNAVAILABLE"),
     ]
-    finding = edited("i26", *edits).one("imex.domain_not_up")
+    finding = edited("i26", *edits).one("imex.domain_degraded")
     assert (finding.severity.value, "192.0.2.82" in finding.what) == ("warning", True)
-    assert edited("i26", ("imex.txt", "Domain State: UP", "Domain State: DOWN")).ids["imex.domain_not_up"] == "error"
+    assert edited("i26", ("imex.txt", "Domain State: UP", "Domain State: DOWN")).ids["imex.domain_degraded"] == "error"
     versions = [
         ("imex.txt", "Domain State: UP", "Domain State: DOWN"),
         ("imex.txt", r"^       0        C   C", "       0        C   !V!"),
     ]
-    assert edited("i26", *versions).one("imex.domain_not_up").causes[0].likelihood == "likely"
+    assert edited("i26", *versions).one("imex.domain_degraded").causes[0].likelihood == "likely"
 
 
 def test_i26_wrong_data_of_the_same_benchmark_is_told(edited: Diagnose) -> None:

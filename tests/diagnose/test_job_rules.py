@@ -191,3 +191,42 @@ def test_without_a_log_nothing_is_called_healthy() -> None:
         "nccl.ras.lost",
     ):
         assert checks[name].outcome.value == "not checked", name
+
+
+def _at(line: str, hour: str) -> str:
+    return line.replace("E626 06:", f"E626 {hour}:")
+
+
+def test_two_runs_in_one_log_do_not_mix() -> None:
+    first = "".join(TIMEOUT.format(r, 808, "ALLREDUCE", 64) for r in (1, 2)) + DUMP.format(0, 807)
+    second = "".join(_at(TIMEOUT.format(r, 12, "ALLGATHER", 64), "09") for r in (0, 2)) + _at(DUMP.format(1, 11), "09")
+    case = case_of(first + second)
+    for record in case.collectives:
+        record.group = "default_pg"
+    told = [f for f in diagnose(case).findings if f.id == "torch.watchdog_timeout"]
+    assert ["rank 0 never got that far" in told[0].what, "rank 1 never got that far" in told[1].what] == [True, True]
+    assert [f.subject.name for f in told] == ["group default_pg", "run 2, group default_pg"]
+    assert "torch.desync" not in found(case)
+
+
+def test_two_jobs_by_their_pods_do_not_mix() -> None:
+    a = "".join(f"[pod/train-a-worker-{r}/main] " + TIMEOUT.format(r, 808, "ALLREDUCE", 64) for r in (0, 1))
+    b = "".join(f"[pod/train-b-worker-{r}/main] " + TIMEOUT.format(r, 12, "ALLGATHER", 128) for r in (0, 1))
+    lines = [line for pair in zip(a.splitlines(), b.splitlines(), strict=True) for line in pair]
+    case = case_of("\n".join(lines) + "\n", ranks=2)
+    told = {f.subject.name: f.what for f in diagnose(case).findings if f.id == "torch.watchdog_timeout"}
+    assert set(told) == {"job train-a", "job train-b"}
+    assert "ALLREDUCE number 808" in told["job train-a"]
+    assert "ranks are in different operations" not in " ".join(told.values())
+    assert "torch.desync" not in found(case)
+
+
+def test_one_rank_on_two_nodes_names_no_culprit() -> None:
+    case = case_of("".join(TIMEOUT.format(r, 808 - r, "ALLREDUCE", 64) for r in (0, 1)))
+    extra = case_of(TIMEOUT.format(1, 12, "ALLGATHER", 64))
+    case.collectives += extra.collectives
+    for record, node in zip(case.collectives, ("n1", "n1", "n2"), strict=True):
+        record.node = node
+    (finding,) = [f for f in diagnose(case).findings if f.id == "torch.watchdog_timeout"]
+    assert "never got that far" not in finding.what
+    assert "two nodes" in finding.what

@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple, TypeVar
 
+from kilter.diagnose.fabric_links import fabric_of, whole_node
 from kilter.diagnose.fleet.profile import Profile, Profiler, latest
 from kilter.facts.accelerator import Accelerator
 from kilter.facts.base import Entity, Missing, Reason
@@ -68,12 +69,12 @@ RULES: dict[str, Rule] = {}
 #: Where rules live; a new file is named here.
 MODULES = (
     *("gpu", "memory", "xid", "pcie", "nvlink", "thermal", "kernel", "rdma", "net", "nccl", "host", "siblings", "incident"),
-    *("fabric", "ib_switch", "roce", "slurm", "kubernetes", "container", "bmc", "dcgm", "metrics", "nccl_topology"),
-    *("gpudirect", "imex", "job", "job_errors", "job_process", "bench_sanity", "bench_peers", "steps", "fleet"),
+    *("fabric", "fabric_state", "ib_switch", "roce", "slurm", "slurm_jobs", "kubernetes", "container", "bmc", "dcgm", "metrics"),
+    *("nccl_topology", "gpudirect", "imex", "job", "job_errors", "job_process", "bench_sanity", "bench_peers", "steps", "fleet"),
     *("congestion", "facility", "host_cpus", "host_state", "power_cap"),
 )
 #: Kinds of events that are not from a node's own kernel log or BMC.
-JOB_KINDS = ("nccl.", "torch.", "cuda.", "job.", "container.", "k8s.")
+JOB_KINDS = ("nccl.", "torch.", "cuda.", "job.", "container.", "k8s.", "slurm.")
 
 
 def rule(
@@ -385,8 +386,8 @@ def _jobs(case: Case) -> Subjects:
 
 
 def _fabric_nodes(case: Case) -> Subjects:
-    for node in case.fabric or []:
-        yield node, Subject("fabric", node.name or node.guid)
+    for node in fabric_of(case):
+        yield whole_node(node), Subject("fabric", node.label)
 
 
 def _fabric_ports(case: Case) -> Subjects:

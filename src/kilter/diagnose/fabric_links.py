@@ -1,11 +1,13 @@
 """One picture of a fabric from what several tools said of it: ``ibnetdiscover`` knows the cables, ``perfquery`` the counters.
 
+``iblinkinfo`` and ``ibqueryerrors`` name an adapter by the GUID of a port, ``ibswinfo`` can leave out the GUID of a switch.
 ``perfquery`` knows a port by LID and number only. LIDs are unique in one subnet; fabrics with a subnet a rail use the same numbers again, so
 a LID joins two views only when exactly one node has it.
 """
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections.abc import Iterator
 
@@ -72,28 +74,58 @@ def _named(node: FabricNode) -> bool:
     return not node.guid.startswith("lid ")
 
 
-def _group(nodes: list[FabricNode]) -> list[list[FabricNode]]:
-    """Views of one node together: by GUID, and by LID where that names exactly one other node."""
-    groups: dict[str, list[FabricNode]] = {}
-    for node in nodes:
-        groups.setdefault(node.guid, []).append(node)
-    by_lid: dict[int, list[str]] = {}
+_GUID = re.compile(r"[0-9a-f]{4}(?::[0-9a-f]{4}){3}$")
+
+
+def _by_lid(groups: dict[str, list[FabricNode]]) -> dict[str, str]:
+    """Which view is which other: by LID, where that names exactly one node."""
+    holders: dict[int, list[str]] = {}
     for guid, views in groups.items():
         for lid in {port.lid for view in views for port in view.ports if port.lid} if _named(views[0]) else ():
-            by_lid.setdefault(lid, []).append(guid)
+            holders.setdefault(lid, []).append(guid)
     into: dict[str, str] = {}
     for guid, views in groups.items():
         if _named(views[0]):
             continue
         lids = {port.lid for view in views for port in view.ports if port.lid}
-        holders = {holder for lid in lids for holder in by_lid.get(lid, ())}
-        if len(holders) == 1 or (holders and len({groups[holder][0].name for holder in holders}) == 1):
-            into[guid] = min(holders)
-    for guids in by_lid.values():  # an adapter by its port's GUID (ibnetdiscover -p) and by its own
+        mine = {holder for lid in lids for holder in holders.get(lid, ())}
+        if len(mine) == 1 or (mine and len({groups[holder][0].name for holder in mine}) == 1):
+            into[guid] = min(mine)
+    for guids in holders.values():  # an adapter by its port's GUID (ibnetdiscover -p) and by its own
         names = {groups[guid][0].name for guid in guids}
         if len(guids) > 1 and len(names) == 1 and None not in names:
             for guid in sorted(guids)[1:]:
                 into.setdefault(guid, min(guids))
+    return into
+
+
+def _by_port(groups: dict[str, list[FabricNode]]) -> dict[str, str]:
+    """An adapter that one tool names by the GUID of its port and another by its own; a switch that is given by name only."""
+    into: dict[str, str] = {}
+    owner: dict[str, str] = {}
+    for guid in sorted(groups):
+        for port_guid in {port.guid for view in groups[guid] for port in view.ports if port.guid and port.guid != guid}:
+            if port_guid in groups:
+                into[port_guid] = guid
+            elif owner.setdefault(port_guid, guid) != guid:
+                into[guid] = owner[port_guid]
+    names: dict[str, list[str]] = {}
+    for guid, views in groups.items():
+        if _GUID.match(guid) and views[0].kind == "switch" and views[0].name:
+            names.setdefault(views[0].name, []).append(guid)
+    for guid, views in groups.items():
+        same = names.get(views[0].name or "", [])
+        if not _GUID.match(guid) and views[0].kind == "switch" and len(same) == 1:
+            into[guid] = same[0]
+    return into
+
+
+def _group(nodes: list[FabricNode]) -> list[list[FabricNode]]:
+    """Views of one node together: by GUID, by the GUID of a port, and by LID where that names exactly one other node."""
+    groups: dict[str, list[FabricNode]] = {}
+    for node in nodes:
+        groups.setdefault(node.guid, []).append(node)
+    into = {**_by_lid(groups), **_by_port(groups)}
     joined: dict[str, list[FabricNode]] = {}
     for guid, views in groups.items():
         seen = {guid}
@@ -102,6 +134,30 @@ def _group(nodes: list[FabricNode]) -> list[list[FabricNode]]:
             seen.add(guid)
         joined.setdefault(guid, []).extend(views)
     return list(joined.values())
+
+
+def whole_node(node: Node) -> FabricNode:
+    """What all views together tell of the node itself, without its ports. References stay those of the views."""
+    views = node.views
+    whole = FabricNode(guid=next((view.guid for view in views if _GUID.match(view.guid)), views[0].guid))
+    for view in views:
+        for field in ("kind", "name", "device_id", "firmware", "psid", "temperature_c"):
+            if getattr(whole, field) is None:
+                whole.put(field, getattr(view, field), view.ref(field))
+        for field, kept in (("fans", whole.fans), ("power_supplies", whole.power_supplies)):
+            for key, text in getattr(view, field).items():
+                if key not in kept:
+                    kept[key] = text
+                    if (ref := view.ref(f"{field}/{key}")) is not None:
+                        whole.origin[f"{field}/{key}"] = ref
+        if (ref := view.ref("")) is not None:
+            whole.origin.setdefault("", ref)
+        for field, missing in view.missing.items():
+            whole.missing.setdefault(field, missing)
+    for field in list(whole.missing):
+        if getattr(whole, field, None):
+            del whole.missing[field]
+    return whole
 
 
 #: the last fabric that was joined: every rule of a run asks for the same
@@ -132,6 +188,8 @@ def _join(nodes: list[FabricNode]) -> list[Node]:
                 if port is None:
                     port = node.ports[facts.number] = Port(node=node, number=facts.number)
                 port.facts.append(facts)
+                if facts.guid:
+                    by_guid.setdefault(facts.guid, node)
                 if facts.counters:
                     port.counters.update(facts.counters)
                     port.counted = facts

@@ -8,7 +8,7 @@ import msgspec
 
 from kilter.facts.accelerator import Accelerator, NvSwitch, TopologyMatrix
 from kilter.facts.base import Entity, Ref, Source
-from kilter.facts.cluster import ClusterJob, ClusterNode
+from kilter.facts.cluster import ClusterJob, ClusterNode, ImexDomain, SchedulerLoad
 from kilter.facts.event import Event
 from kilter.facts.fabric import FabricNode
 from kilter.facts.host import Cpu, Environment, Host, Kernel, Limits, Memory, Software
@@ -125,6 +125,8 @@ class Case(msgspec.Struct, kw_only=True, omit_defaults=True):
     fabric: list[FabricNode] | None = None
     cluster_nodes: list[ClusterNode] | None = None
     cluster_jobs: list[ClusterJob] | None = None
+    scheduler_loads: list[SchedulerLoad] | None = None
+    imex_domains: list[ImexDomain] | None = None
     collectives: list[CollectiveRecord] = []
     rank_states: list[RankState] = []
     kernel_logs: list[str] = []  # nodes whose kernel log was given ("" = node not named)

@@ -50,3 +50,28 @@ class ClusterJob(Entity):
     run_time_s: float | None = None
     restarts: int | None = None
     exit_code: int | None = None
+    ended: float | None = None
+
+
+class SchedulerLoad(Entity):
+    """How busy a scheduler's controller is (``sdiag``), at one moment."""
+
+    server_threads: int | None = None
+    agent_queue: int | None = None
+    database_queue: int | None = None  # messages that wait for slurmdbd
+    jobs_pending: int | None = None
+    jobs_running: int | None = None
+    mean_cycle_us: int | None = None
+    max_cycle_us: int | None = None
+    since: float | None = None  # since when it counts
+    time: float | None = None
+    user_requests: dict[str, int] = {}  # user -> RPCs since then
+
+
+class ImexDomain(Entity):
+    """An IMEX domain, as one of its nodes sees it (``nvidia-imex-ctl -N``)."""
+
+    state: str | None = None  # UP, DEGRADED, DOWN
+    nodes: dict[str, str] = {}  # address -> READY, UNAVAILABLE, ...
+    versions: dict[str, str] = {}
+    connections: dict[str, str] = {}  # "10.0.0.1 -> 10.0.0.2" -> CONNECTED, NEVER_CONNECTED, ...

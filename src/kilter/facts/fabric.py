@@ -7,15 +7,20 @@ from kilter.facts.base import Entity
 
 class FabricPort(Entity):
     number: int
+    guid: str | None = None  # of the port, where it is not that of the node
     lid: int | None = None
     state: str | None = None  # ACTIVE, INIT, DOWN; the word alone
     physical_state: str | None = None
     width: str | None = None  # "4x"
     speed: str | None = None  # "NDR", "HDR", "25.78125 Gbps", as printed
-    remote_guid: str | None = None
+    width_possible: str | None = None  # "4x": what both ends support, where the tool says that it is more
+    speed_possible: str | None = None  # "NDR", likewise
+    remote_guid: str | None = None  # of the node or of its port; "lid 12" where nothing else is known
     remote_port: int | None = None
     remote_name: str | None = None
     counters: dict[str, int] = {}  # names of /sys/class/infiniband counters where there is one, else the tool's in lower case
+    growth: dict[str, int] = {}  # the same names -> by how much they rose while the tool ran
+    ber: dict[str, float] = {}  # raw, effective (after FEC), symbol -> bit error rate
 
 
 class FabricNode(Entity):

@@ -169,3 +169,4 @@ class Software(Entity):
     xpu_runtime_version: str | None = None  # Kunlunxin XRE / XPU-RT
     services: dict[str, Service] = {}  # "nvidia-fabricmanager" -> ...
     packages: dict[str, str] = {}
+    dkms: dict[str, str] = {}  # "nvidia 5.15.0-113-generic" -> installed, built, added; a module without a kernel: "nvidia"

@@ -31,6 +31,7 @@ class CollectiveRecord(Entity):
 
     rank: int
     node: str = ""
+    job: str = ""  # which of several jobs, or runs of one, in a log; "" = the only or first one
     group: str = ""  # process group or communicator
     sequence: int | None = None
     operation: str | None = None  # ALLREDUCE, BROADCAST, ... upper case

@@ -9,7 +9,7 @@ import msgspec
 from kilter.facts.accelerator import Accelerator
 from kilter.facts.base import Ref, Source
 from kilter.facts.case import Snapshot
-from kilter.facts.cluster import ClusterJob, ClusterNode
+from kilter.facts.cluster import ClusterJob, ClusterNode, ImexDomain, SchedulerLoad
 from kilter.facts.event import Event
 from kilter.facts.fabric import FabricNode
 from kilter.facts.measure import CollectiveRecord, RankState
@@ -46,9 +46,12 @@ class Fragment:
         "events",
         "fabric",
         "group",
+        "imex_domains",
         "jobs",
+        "more",
         "notes",
         "rank_states",
+        "scheduler_loads",
         "snapshot",
         "source",
         "stored",
@@ -65,10 +68,13 @@ class Fragment:
         self.fabric: list[FabricNode] = []
         self.cluster_nodes: list[ClusterNode] = []
         self.cluster_jobs: list[ClusterJob] = []
+        self.scheduler_loads: list[SchedulerLoad] = []
+        self.imex_domains: list[ImexDomain] = []
         self.collectives: list[CollectiveRecord] = []
         self.rank_states: list[RankState] = []
         self.notes: list[str] = []
         self.unplaced: list[tuple[int, str]] = []
+        self.more: list[Fragment] = []  # of other nodes that the same text tells of
         self.group = ""  # what the input was filed under (a folder, an archive): one node, when nothing names several
 
     def ref(self, line: int = 0) -> Ref:

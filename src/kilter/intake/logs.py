@@ -1,4 +1,4 @@
-"""The readers of log lines together: kernel, NCCL, PyTorch, tracebacks. A line can stand anywhere, also inside another output."""
+"""The readers of log lines together: kernel, NCCL, PyTorch, tracebacks, Slurm. A line can stand anywhere, also inside another output."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import Protocol
 
 from kilter.facts.base import Source
 from kilter.facts.case import Input
-from kilter.intake.captures import kernel_log, nccl, step_log, torch_log, tracebacks
+from kilter.intake.captures import kernel_log, nccl, slurm_log, step_log, torch_log, tracebacks
 from kilter.intake.fragment import Fragment
 
 #: A line without any of these is no event of any reader.
 MARKS: tuple[str, ...] = tuple(
-    dict.fromkeys((*kernel_log.MARKS, *nccl.MARKS, *torch_log.MARKS, *tracebacks.MARKS, *step_log.MARKS))
+    dict.fromkeys((*kernel_log.MARKS, *nccl.MARKS, *torch_log.MARKS, *tracebacks.MARKS, *step_log.MARKS, *slurm_log.MARKS))
 )
 
 
@@ -28,12 +28,14 @@ class Logs:
         self.nccl = nccl.NcclLog(name, year=year)
         self.torch = torch_log.TorchLog(name, year=year)
         self.tracebacks = tracebacks.Tracebacks(name, year=year)
+        self.slurm = slurm_log.SlurmLog(name, year=year)
         self.steps = step_log.StepLog(name)
         self._readers: tuple[tuple[tuple[str, ...], _Reader], ...] = (
             (nccl.MARKS, self.nccl),
             (torch_log.MARKS, self.torch),
             (tracebacks.MARKS, self.tracebacks),
             (step_log.MARKS, self.steps),
+            (slurm_log.MARKS, self.slurm),
             (kernel_log.MARKS, self.kernel),
         )
 
@@ -55,12 +57,12 @@ class Logs:
     def event_lines(self) -> set[int]:
         """Numbers of the lines that made an event."""
         steps = {s.origin[""][1] for s in self.steps.samples}
-        return steps | {e.line for reader in (self.kernel, self.torch, self.tracebacks) for e in reader.events}
+        return steps | {e.line for reader in (self.kernel, self.torch, self.tracebacks, self.slurm) for e in reader.events}
 
     @property
     def job_lines(self) -> int:
         """How many lines belong to a job's log."""
-        return self.nccl.lines + self.torch.lines + self.tracebacks.lines + len(self.steps.samples)
+        return self.nccl.lines + self.torch.lines + self.tracebacks.lines + self.slurm.lines + len(self.steps.samples)
 
     def fragments(self, summary: Input, *, is_kernel_log: bool) -> list[Fragment]:
         """What was found, ready to be merged. ``is_kernel_log``: the text is a kernel log even if it tells of nothing."""
@@ -73,10 +75,15 @@ class Logs:
             fragment.events = self.nccl.events
             found.append(fragment)
         if self.torch.lines or self.tracebacks.lines or self.steps.samples:
+            self.torch.settle()
             fragment = Fragment(Source(name=self.name, tool="job log"))
             fragment.events = [*self.torch.events, *self.tracebacks.events]
             fragment.collectives = self.torch.records
             fragment.snapshot.samples = self.steps.samples
+            found.append(fragment)
+        if self.slurm.events:
+            fragment = Fragment(Source(name=self.name, tool="Slurm log"))
+            fragment.events = self.slurm.events
             found.append(fragment)
         summary.tools += [one.source.tool for one in found]
         return found

@@ -11,6 +11,7 @@ from kilter.facts.base import Entity
 from kilter.facts.case import Case, Conflict, Input, Snapshot
 from kilter.facts.event import Clock, Event
 from kilter.intake.fragment import Fragment
+from kilter.intake.ras_once import once
 from kilter.intake.stored import Snapshots, Stored, place_boot_times, settle, store
 
 #: Identity of entities that stand in lists.
@@ -296,14 +297,31 @@ def _essence(event: Event) -> str:
     return event.text
 
 
+#: Tools that speak of a whole cluster or fabric, and never of the host they ran on.
+_OF_ALL = {
+    *("sinfo/squeue", "scontrol show node", "scontrol show job", "sdiag", "sacct", "Slurm JSON", "Slurm log"),
+    *("kubectl describe", "kubectl get", "kubectl get -o"),
+    *("perfquery", "ibnetdiscover", "iblinkinfo", "ibqueryerrors", "ibdiagnet", "ibswinfo", "nvidia-imex-ctl"),
+}
+
+
 def _labels(fragments: list[Fragment]) -> dict[str, str]:
     """The node of each group's nameless fragments: the only host that the group names, else the group itself."""
     names: dict[str, set[str]] = {}
     for fragment in fragments:
         known = names.setdefault(fragment.group, set())
         if fragment.source.tool != "NCCL log":  # its hosts are those of the whole job
-            known |= {name for name in (fragment.source.node, *(e.node for e in fragment.events)) if name}
+            told = () if fragment.source.tool in _OF_ALL else fragment.events
+            known |= {name for name in (fragment.source.node, *(e.node for e in told)) if name}
     return {group: known.pop() if len(known) == 1 else group for group, known in names.items()}
+
+
+def _of_no_node(fragment: Fragment) -> bool:
+    """Whether a fragment tells nothing of a node: it must not make one, least of all one without a name."""
+    if fragment.source.tool not in _OF_ALL:
+        return False
+    bare = Snapshot(sources=fragment.snapshot.sources, node=fragment.snapshot.node)
+    return fragment.snapshot == bare
 
 
 def _take_shared(case: Case, fragment: Fragment) -> None:
@@ -312,6 +330,8 @@ def _take_shared(case: Case, fragment: Fragment) -> None:
         ("fabric", fragment.fabric),
         ("cluster_nodes", fragment.cluster_nodes),
         ("cluster_jobs", fragment.cluster_jobs),
+        ("scheduler_loads", fragment.scheduler_loads),
+        ("imex_domains", fragment.imex_domains),
         ("collectives", fragment.collectives),
         ("rank_states", fragment.rank_states),
     )
@@ -344,7 +364,7 @@ def assemble(fragments: list[Fragment], inputs: list[Input]) -> Case:
         _take_shared(case, fragment)
         if fragment.source.tool == "kernel log":
             case.kernel_logs.append(node)
-        if fragment.source.tool != "NCCL log":
+        if fragment.source.tool != "NCCL log" and not _of_no_node(fragment):
             by_node.setdefault(node, []).append(fragment)
     snapshots: list[Snapshot | Stored] = []
     for node, group in by_node.items():
@@ -359,5 +379,5 @@ def assemble(fragments: list[Fragment], inputs: list[Input]) -> Case:
     case.snapshots = Snapshots(snapshots)
     case.kernel_logs = sorted(set(case.kernel_logs))
     place_boot_times(boots, events)
-    case.events = merge_events(events)
+    case.events = merge_events(once(events))
     return case

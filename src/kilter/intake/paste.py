@@ -20,7 +20,7 @@ from kilter.intake.logs import Logs
 _COMMANDS = (
     "nvidia-smi|xpu-smi|lspci|lscpu|dmesg|journalctl|cat|head|tail|grep|ibstat|ibstatus|ibv_devinfo|ibdev2netdev|ethtool|numactl|sysctl|ulimit|env|printenv|uname|"
     "lsmod|modinfo|df|free|ip|ls|dcgmi|nvidia-bug-report\\.sh|mpirun|srun|torchrun|python3?|systemctl|nvidia-fabricmanager|show_gids|mlnx_qos|perfquery|nv-fabricmanager|docker|kubectl|"
-    "ps|chronyc|smartctl|nvme|timedatectl|ibnetdiscover|ibswinfo|cma_roce_mode|cma_roce_tos|iblinkinfo|ibqueryerrors|rdma|sinfo|squeue|scontrol|sdiag|ipmitool|ipmi-sel|ras-mc-ctl"
+    "ps|smartctl|nvme|ibnetdiscover|ibswinfo|cma_roce_mode|cma_roce_tos|iblinkinfo|ibqueryerrors|rdma|ibdiagnet|mlxlink|mlxconfig|mst|ofed_info|dkms|dmidecode|nvidia-imex-ctl|chronyc|timedatectl|numastat|sinfo|squeue|sacct|scontrol|sdiag|ipmitool|ipmi-sel|ras-mc-ctl"
 )
 #: A shell prompt with a command, a file header of head/tail, or a header of kilter's collector.
 PROMPT = re.compile(
@@ -75,7 +75,7 @@ def _pieces(text: str) -> list[_Piece]:
         if start < last.start:
             continue  # inside the prompt line itself
         capture = capture_of(match)
-        if last.capture is capture and capture.repeats:
+        if last.capture is not None and ((last.capture is capture and capture.repeats) or last.capture.tool == capture.inside):
             continue
         last.end = start
         pieces.append(_Piece(start, len(text), capture, command, node))
@@ -149,7 +149,7 @@ def read_text(name: str, text: str, *, year: int) -> tuple[list[Fragment], Input
     else:
         for fragment, rest in _blocks(name, text):
             if fragment is not None:
-                fragments.append(fragment)
+                fragments += [fragment, *fragment.more]
                 summary.notes += fragment.notes
                 rest = fragment.unplaced
                 if fragment.source.tool and fragment.source.tool not in summary.tools:

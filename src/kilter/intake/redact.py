@@ -68,6 +68,8 @@ _ENX = re.compile(r"(?<![0-9A-Za-z])(enx)([0-9a-f]{12})(?![0-9A-Za-z])")
 _GUID = re.compile(r"(?i:guid[\w ]{0,12}[\"']?[ \t]*[=:(]?[ \t.]*[\"']?(?:0x)?)([0-9a-fA-F]{16})(?![0-9a-fA-F])")
 _IB_NAME = re.compile(r"\"(?:S|H|R|SW|CA)-([0-9a-fA-F]{16})\"")
 _IB_ROW = re.compile(r"\b(?:CA|SW|RT|Ca|Switch|HCA) +(?:\d+ +){0,2}0x([0-9a-fA-F]{16})\b")
+#: GUIDs that a tool prints without leading zeros (ibqueryerrors, ibnetdiscover)
+_SHORT_GUID = re.compile(r"(?:GUID 0x|(?:Errors|Data Counters) for 0x|guid=0x|\]\()([0-9a-fA-F]{6,15})(?![0-9a-fA-F])")
 _IPV4 = re.compile(r"(?<![\w.-])(\d{1,3})\.(\d{1,3})\.(\d{1,3})\.(\d{1,3})(?![\w-])(?!\.\d)")
 _AWS_NAME = re.compile(r"\bip-\d{1,3}-\d{1,3}-\d{1,3}-\d{1,3}\b")
 _VERSIONISH = re.compile(
@@ -172,6 +174,8 @@ class Redactor:
         for pattern in (_GUID, _IB_NAME, _IB_ROW):
             for value in {match.group(1) for match in pattern.finditer(text)}:
                 self._guid(value.lower())
+        for value in {match.group(1) for match in _SHORT_GUID.finditer(text)}:
+            self._guid(value.lower().zfill(16))
         for value in {match.group(0) for match in _HEX4.finditer(text)}:
             self._guid(value.replace(":", "").lower())
         self._pattern = None
@@ -409,11 +413,14 @@ class Redactor:
             return text
 
         def put(match: re.Match[str]) -> str:
-            token = self._guids.get(match.group(0).lower())
+            token = self._guids.get(match.group(0).lower().zfill(16))
             return match.group(0) if token is None else self._count("GUID", token)
 
         return re.sub(
-            r"(?<![0-9a-fA-F])(?<!000000)[0-9a-fA-F]{16}(?![0-9a-fA-F])|(?<=0x)[0-9a-fA-F]{16}(?![0-9a-fA-F])", put, text
+            r"(?<![0-9a-fA-F])(?<!000000)[0-9a-fA-F]{16}(?![0-9a-fA-F])|(?<=0x)[0-9a-fA-F]{6,16}(?![0-9a-fA-F])"
+            r"|(?<=\()[0-9a-fA-F]{6,15}(?=\))",
+            put,
+            text,
         )
 
     def _mac(self, digits: str) -> str:

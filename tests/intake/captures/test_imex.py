@@ -1,70 +1,77 @@
-"""nvidia-imex-ctl -N."""
-
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from kilter.diagnose.engine import diagnose
+from kilter.intake.merge import assemble
+from kilter.intake.paste import read_text
 from mangle import check_references, long_lines, mangled, parse_text
 
-TEXT = """\
+# layout of nvidia-imex-ctl -N in issues of NVIDIA/k8s-dra-driver-gpu; addresses invented
+WHOLE = """\
 Connectivity Table Legend:
 I - Invalid - Node wasn't reachable, no connection status available
 N - Never Connected
+R - Recovering - Connection was lost, but clean up has not yet been triggered.
 !V! - Version mismatch, communication disabled.
 C - Connected - Ready for operation
 
-9/8/2026 09:20:11.044
+5/12/2025 06:08:10.580
 Nodes:
-Node #0   * 192.0.2.81 *     - READY                - Version: 580.95.05
-Node #1   - 192.0.2.82       - UNAVAILABLE          - Version: 570.124.06
+Node #0   - 10.0.0.2    -  READY         - Version: 570.133.20
+Node #1   - 10.0.0.3    -  READY         - Version: 570.133.20
 
  Nodes From\\To  0   1
-       0        C   !V!
-       1        I   C
-Domain State: DEGRADED
+       0        C   C
+       1        C   C
+Domain State: UP
 """
+BROKEN = (
+    WHOLE.replace("10.0.0.3    -  READY         - Version: 570.133.20", "10.0.0.3    -  UNAVAILABLE   - Version:")
+    .replace("0        C   C", "0        C   N")
+    .replace("1        C   C", "1        N   I")
+    .replace("UP", "DEGRADED")
+)
+JSON = (
+    '{"nodes": {"0": {"status": "READY", "host": "10.0.0.2", "connections": {"0": {"status": "CONNECTED"}, "1": {"status": "RECOVERING"}}, '
+    '"version": "570.133.20"}, "1": {"status": "READY", "host": "10.0.0.3", "connections": {}, "version": "570.124.06"}}, '
+    '"timestamp": "5/12/2025 06:08:10.580", "status": "UP"}\n'
+)
 
 
-def read(text):
-    fragment = parse_text("imex", text)
-    check_references(fragment, text)
-    return fragment
+def findings(text):
+    fragments, _ = read_text("x", text, year=2026)
+    return [f for f in diagnose(assemble(fragments, [])).findings if f.id.startswith("imex")]
 
 
-def test_domain_and_nodes():
-    text = TEXT.replace("* 192.0.2.81 *  ", "- 192.0.2.81    ")
-    fragment = read(text)
-    assert fragment.unplaced == []
-    domain, first, second = fragment.snapshot.diagnostics
-    assert (domain.name, domain.result) == ("domain", "DEGRADED")
-    assert (first.device, first.result, first.message) == ("node 0 192.0.2.81", "READY", "!V! to node 1")
-    assert (second.result, second.message) == ("UNAVAILABLE", "I to node 0")
+def test_a_whole_domain_is_silent():
+    fragment = parse_text("imex", WHOLE)
+    assert (fragment.unplaced, fragment.notes) == ([], [])
+    (domain,) = fragment.imex_domains
+    assert (domain.state, domain.nodes) == ("UP", {"10.0.0.2": "READY", "10.0.0.3": "READY"})
+    assert domain.connections["10.0.0.2 -> 10.0.0.3"] == "CONNECTED"
+    assert findings(WHOLE) == []
 
 
-def test_own_node_is_marked_with_stars():
-    assert [t.device for t in read(TEXT).snapshot.diagnostics][1:] == ["node 0 192.0.2.81", "node 1 192.0.2.82"]
+def test_a_node_that_is_away_is_named_once():
+    (finding,) = findings(BROKEN)
+    assert (finding.severity.value, finding.what) == ("warning", "domain is DEGRADED: 10.0.0.3 is UNAVAILABLE")
 
 
-def test_the_last_state_of_a_watched_domain_counts():
-    text = TEXT + TEXT.replace("DEGRADED", "UP").replace("UNAVAILABLE", "READY      ")
-    tests = read(text).snapshot.diagnostics
-    assert [t.result for t in tests if t.name == "domain"] == ["UP"]
+def test_json_with_a_lost_connection_and_two_versions():
+    (finding,) = findings(JSON)
+    assert "10.0.0.2 -> 10.0.0.3 RECOVERING" in finding.what
+    assert "versions differ: 570.133.20, 570.124.06" in finding.what
 
 
-def test_a_cut_table_has_no_state():
-    tests = read(TEXT.partition("Domain")[0]).snapshot.diagnostics
-    assert {t.name for t in tests} == {"node"}
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_damaged_texts_raise_nothing(data):
+    for whole in (BROKEN, JSON):
+        text = data.draw(mangled(whole))
+        check_references(parse_text("imex", text), text)
 
 
-def test_a_hostile_row_is_read_in_linear_time():
-    read(TEXT + "       0        " + "C!" * 20000 + "?\n")
-
-
-@given(mangled(TEXT))
-@settings(max_examples=100, deadline=None)
-def test_damaged_texts_raise_nothing(text):
-    parse_text("imex", text)
-
-
-@given(long_lines("", TEXT, "Node #0   - ", "       0        C", "Domain State: "))
-@settings(max_examples=30, deadline=None)
+@given(long_lines("", "Node #0 - ", " Nodes From\\To ", " Nodes From\\To 0 1\n 0 C ", '{"nodes": {"0": {'))
+@settings(max_examples=40, deadline=2000)
 def test_long_lines_take_no_time(text):
     parse_text("imex", text)

@@ -98,12 +98,41 @@ def test_the_pod_of_the_exporter_is_no_node():
     assert fragment.source.node == ""
 
 
-def test_a_federation_of_several_nodes_is_said_to_be_one():
+def test_a_federation_gives_each_node_its_own():
     fragment, gpus = read(
-        series("DCGM_FI_DEV_GPU_TEMP", 40, Hostname="a") + series("DCGM_FI_DEV_GPU_TEMP", 41, Hostname="b", gpu=1)
+        series("DCGM_FI_DEV_GPU_TEMP", 40, Hostname="a", instance="10.0.0.1:9400")
+        + series("DCGM_FI_DEV_GPU_TEMP", 41, Hostname="b", instance="10.0.0.2:9400")
+        + series("DCGM_FI_DEV_XID_ERRORS", 79, instance="10.0.0.2:9400")
     )
-    assert len(gpus) == 1
-    assert "2 hosts" in fragment.notes[0]
+    (other,) = fragment.more
+    assert (fragment.source.node, other.source.node) == ("a", "b")
+    assert [gpu.readings[0].temperature_c for gpu in gpus] == [40]
+    assert [gpu.readings[0].temperature_c for gpu in other.snapshot.accelerators] == [41]
+    assert "DCGM_FI_DEV_XID_ERRORS" not in fragment.snapshot.metrics
+    assert list(other.snapshot.metrics["DCGM_FI_DEV_XID_ERRORS"].values()) == [79]
+
+
+def test_hosts_are_told_by_node_or_by_instance_and_never_mixed():
+    by_node = read(
+        series("DCGM_FI_DEV_GPU_TEMP", 40, Hostname="dcgm-exporter-x1", node="a") + series("DCGM_FI_DEV_GPU_TEMP", 41, node="b")
+    )[0]
+    assert [by_node.source.node, *(f.source.node for f in by_node.more)] == ["a", "b"]
+    by_instance = read(
+        series("DCGM_FI_DEV_GPU_TEMP", 40, instance="h1:9400") + series("DCGM_FI_DEV_GPU_TEMP", 41, instance="h2:9400")
+    )[0]
+    assert [by_instance.source.node, *(f.source.node for f in by_instance.more)] == ["h1", "h2"]
+    one = read(series("DCGM_FI_DEV_GPU_TEMP", 40, instance="10.0.0.1:9400"))[0]
+    assert (one.source.node, one.more) == ("", [])
+
+
+def test_samples_without_a_host_belong_to_none_of_several():
+    fragment, _ = read(
+        series("DCGM_FI_DEV_GPU_TEMP", 40, Hostname="a")
+        + series("DCGM_FI_DEV_GPU_TEMP", 41, Hostname="b")
+        + series("DCGM_FI_DEV_GPU_TEMP", 99)
+    )
+    assert any("1 samples name no host" in note for note in fragment.notes)
+    assert [gpu.readings[0].temperature_c for gpu in fragment.snapshot.accelerators] == [40]
 
 
 def test_a_real_scrape_of_nvidia_gpu_exporter():

@@ -6,6 +6,8 @@ from hypothesis import given, settings
 
 from kilter.facts.event import Clock
 from kilter.intake.captures import kernel_log
+from kilter.intake.merge import assemble
+from kilter.intake.paste import read_text
 from mangle import check_references, long_lines, mangled, parse_text
 
 SUMMARY = """\
@@ -57,7 +59,7 @@ def test_summary_counts_by_dimm_device_and_kind() -> None:
 
 def test_error_rows_carry_time_device_and_label() -> None:
     memory, pcie = parse_text("rasdaemon", ERRORS).events
-    assert memory.fields == {"severity": "UE", "count": "1", "label": "B2"}
+    assert memory.fields == {"reader": "rasdaemon", "severity": "UE", "count": "1", "label": "B2"}
     assert (memory.time, memory.clock) == (1790762400.0, Clock.UTC)
     assert (pcie.device, pcie.fields["errors"]) == ("0000:3b:00.0", "RxErr")
 
@@ -78,7 +80,7 @@ def test_python_summary_of_version_1() -> None:
 
 def test_error_count_table_drops_zeros() -> None:
     (event,) = parse_text("rasdaemon", "Label                 CE      UE\nmc#0csrow#2channel#0  0   0\nDIMM_A1  7 0\n").events
-    assert event.fields == {"severity": "CE", "count": "7", "label": "DIMM_A1"}
+    assert event.fields == {"reader": "rasdaemon", "severity": "CE", "count": "7", "label": "DIMM_A1"}
 
 
 def test_a_clean_database_gives_no_event() -> None:
@@ -108,3 +110,43 @@ def test_damaged_text_raises_nothing(text: str) -> None:
 )
 def test_long_lines_are_harmless(text: str) -> None:
     parse_text("rasdaemon", text)
+
+
+KERNEL = """\
+Nov  3 08:00:00 node1 kernel: EDAC MC0: 1 CE memory read error on DIMM_A1 (channel:0 slot:0 page:0x0 offset:0x0 grain:32 syndrome:0x0)
+Nov  3 08:00:01 node1 kernel: EDAC MC0: 2 CE memory read error on DIMM_A1 (channel:0 slot:0 page:0x0 offset:0x0 grain:32 syndrome:0x0)
+Nov  3 08:00:02 node1 kernel: pcieport 0000:00:01.0: AER: Corrected error received: 0000:3b:00.0
+Nov  3 08:00:02 node1 kernel: nvidia 0000:3b:00.0: PCIe Bus Error: severity=Corrected, type=Physical Layer, (Receiver ID)
+Nov  3 08:00:02 node1 kernel: nvidia 0000:3b:00.0:   device [10de:2330] error status/mask=00000001/0000a000
+Nov  3 08:00:02 node1 kernel: nvidia 0000:3b:00.0:    [ 0] RxErr
+"""
+
+
+def counted(*texts: str) -> dict[str, int]:
+    """Errors by kind and, where one is named, DIMM or device."""
+    fragments = [one for n, text in enumerate(texts) for one in read_text(f"f{n}", text, year=2026)[0]]
+    for one in fragments:
+        one.group = "node1"
+    out: dict[str, int] = {}
+    for event in assemble(fragments, []).events:
+        errors = int(event.fields.get("count", "1")) if event.kind == "edac" else 1
+        out[event.kind] = out.get(event.kind, 0) + event.count * errors
+    return out
+
+
+def test_what_the_kernel_and_rasdaemon_both_tell_counts_once() -> None:
+    alone = counted(KERNEL)
+    summary = "Memory controller events summary:\n\tCorrected on DIMM Label(s): 'DIMM_A1' location: 0:0:-1:-1 errors: 3\n"
+    assert counted(KERNEL, summary) == alone
+    aer = "PCIe AER events:\n1 2026-11-03 08:00:02 +0000 0000:3b:00.0 Corrected error: Receiver Error\n"
+    assert counted(KERNEL, aer) == alone
+
+
+def test_what_rasdaemon_knows_beyond_the_kernel_log_stays() -> None:
+    summary = "Memory controller events summary:\n\tCorrected on DIMM Label(s): 'DIMM_A1' location: 0:0:-1:-1 errors: 120\n"
+    assert counted(KERNEL, summary)["edac"] == 120
+    other = summary.replace("DIMM_A1", "DIMM_B2")
+    assert counted(KERNEL, other)["edac"] == 123
+    worse = summary.replace("Corrected on", "Uncorrected on").replace("errors: 120", "errors: 1")
+    assert counted(KERNEL, worse)["edac"] == 4
+    assert counted(summary)["edac"] == 120

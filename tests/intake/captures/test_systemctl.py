@@ -56,7 +56,7 @@ def test_units_that_are_not_there():
     missing = "Unit nvidia-fabricmanager.service could not be found.\n"
     assert read(missing).snapshot.software.services["nvidia-fabricmanager"].state == "not-found"
     masked = "\u25cb nvidia-imex.service\n     Loaded: not-found (Reason: Unit nvidia-imex.service not found.)\n     Active: inactive (dead)\n"
-    assert read(masked).snapshot.software.services["nvidia-imex"].state == "inactive"
+    assert read(masked).snapshot.software.services["nvidia-imex"].state == "not-found"
 
 
 @pytest.mark.parametrize("word", ["active", "inactive", "failed", "activating"])

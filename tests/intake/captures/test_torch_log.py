@@ -130,3 +130,18 @@ def test_damaged_logs_are_read_without_an_exception(text: str) -> None:
 @given(mangled(ERRORS))
 def test_damaged_errors_are_read_without_an_exception(text: str) -> None:
     errors(text)
+
+
+def test_one_job_needs_no_name() -> None:
+    lines = PT25.replace("[rank1]:", "gpu-worker-1: [rank1]:").replace("[rank0]:", "gpu-worker-0: [rank0]:")
+    log = read(lines)
+    log.settle()
+    assert {record.job for record in log.records} == {""}
+    assert all("job" not in event.fields for event in log.events)
+
+
+def test_jobs_by_what_stands_before_the_message() -> None:
+    assert torch_log.job_of("[pod/llm-a-worker-3/pytorch] [rank3]:[E ProcessGroupNCCL.cpp:1]") == "llm-a"
+    assert torch_log.job_of("[pod/llm-b-0/main] [rank3]:") == "llm-b"
+    assert torch_log.job_of("[job 1234] [rank3]:[E ProcessGroupNCCL.cpp:1] job 99") == "1234"
+    assert torch_log.job_of("[rank3]:[E626 06:24:44.9 ProcessGroupNCCL.cpp:616] [Rank 3] Watchdog") == ""

@@ -27,7 +27,8 @@ _FULL = {
 }
 
 
-def _fabric(case: Case, ctx: Context) -> list[Node]:
+def fabric_nodes(case: Case, ctx: Context) -> list[Node]:
+    """The joined nodes; ends the rule when nothing was given of a fabric."""
     if case.fabric is None:
         raise ctx.missing("listing or counters of the fabric")
     if not case.fabric:
@@ -37,7 +38,7 @@ def _fabric(case: Case, ctx: Context) -> list[Node]:
 
 def _counted(case: Case, ctx: Context, name: str) -> tuple[list[Port], Usual]:
     """The ports with that counter and what is usual for it, or the reason why there are none."""
-    ports = [port for port in ports_of(_fabric(case, ctx)) if name in port.counters]
+    ports = [port for port in ports_of(fabric_nodes(case, ctx)) if name in port.counters]
     if not ports:
         raise ctx.missing(f"{name} of the fabric's ports")
     return ports, Usual(ports)
@@ -162,7 +163,7 @@ def symbol_errors(case: Case, ctx: Context) -> Iterator[Finding]:
     The receiver counts: the bad part is the cable towards it, or the far end's transmitter. When both ends complain it is one cable, and
     reported once. Totals without a time are judged by comparison only.
     """
-    nodes = _fabric(case, ctx)
+    nodes = fabric_nodes(case, ctx)
     everyone = [port for port in ports_of(nodes) if any(name in port.counters for name in _ERRORS)]
     if not everyone:
         raise ctx.missing("error counters of the fabric's ports")
@@ -256,7 +257,7 @@ def no_link(case: Case, ctx: Context) -> Iterator[Finding]:
 
     A listing that ends at such a node can be cut off and is not judged.
     """
-    _fabric(case, ctx)
+    fabric_nodes(case, ctx)
     by_source: dict[int, list[FabricNode]] = {}
     for node in case.fabric or []:
         if node.kind is not None and not node.fans and not node.power_supplies and (ref := node.ref("")) is not None:
@@ -292,7 +293,7 @@ def no_link(case: Case, ctx: Context) -> Iterator[Finding]:
         raise ctx.missing("links of the fabric")
 
 
-_SPEEDS = ("SDR", "DDR", "QDR", "FDR10", "FDR", "EDR", "HDR", "NDR", "XDR")
+SPEEDS = ("SDR", "DDR", "QDR", "FDR10", "FDR", "EDR", "HDR", "NDR", "XDR")
 
 
 def _rank(port: Port) -> tuple[int, int] | None:
@@ -300,9 +301,9 @@ def _rank(port: Port) -> tuple[int, int] | None:
     if port.cable is None or port.cable.width is None or port.cable.speed is None:
         return None
     lanes = re.fullmatch(r"(\d{1,2})x", port.cable.width)
-    if lanes is None or port.cable.speed not in _SPEEDS:
+    if lanes is None or port.cable.speed not in SPEEDS:
         return None
-    return int(lanes[1]), _SPEEDS.index(port.cable.speed)
+    return int(lanes[1]), SPEEDS.index(port.cable.speed)
 
 
 @rule(
@@ -321,10 +322,31 @@ def below_siblings(case: Case, ctx: Context) -> Iterator[Finding]:
     Between switches that is a fault. To an adapter it can be an older card or a split cable and is information, unless one lane is
     left. Ports without a far end idle at any speed and are not looked at.
     """
-    nodes = _fabric(case, ctx)
+    nodes = fabric_nodes(case, ctx)
     cabled = [port for port in ports_of(nodes) if port.cable is not None and not port.to_aggregation]
     if not any(_rank(port) for port in cabled):
         raise ctx.missing("width and speed of links")
+    for port, node, far, usual_rank, count in below_usual(nodes):
+        assert port.cable is not None
+        lost = port.cable.width == "1x" and usual_rank[0] >= 4
+        yield ctx.finding(
+            "error" if lost else "warning" if far == "switch" else "info",
+            f"{port.cable.width} {port.cable.speed}{_far(port)}, {count} siblings on {node.label} run at "
+            f"{usual_rank[0]}x {SPEEDS[usual_rank[1]]}",
+            subject=Subject("fabric_port", port.link),
+            evidence=[Evidence(f"{port.label}: {port.cable.width} {port.cable.speed}", ctx.where(port.cable, "speed"))],
+            causes=[Cause("lanes lost: cable or transceiver", "likely")]
+            if lost or far == "switch"
+            else [Cause("an older adapter or a split cable", "likely"), Cause("cable or transceiver", "possible")],
+            confidence="high" if lost else "medium",
+        )
+
+
+def below_usual(nodes: list[Node]) -> Iterator[tuple[Port, Node, str, tuple[int, int], int]]:
+    """Each link, once, that is below three quarters of its switch's links to the same kind of node.
+
+    With it: the switch, "switch" or "ca", what is usual (lanes, place of the speed in SPEEDS), and of how many.
+    """
     told: set[str] = set()
     for node in nodes:
         if node.kind != "switch":
@@ -337,22 +359,10 @@ def below_siblings(case: Case, ctx: Context) -> Iterator[Finding]:
             if count < 0.75 * len(ranked):
                 continue
             for port, rank in ranked:
-                if not (rank[0] < usual_rank[0] or (rank[0] == usual_rank[0] and rank[1] < usual_rank[1])) or port.link in told:
-                    continue
-                told.add(port.link)
-                assert port.cable is not None
-                lost = rank[0] == 1 and usual_rank[0] >= 4
-                yield ctx.finding(
-                    "error" if lost else "warning" if far == "switch" else "info",
-                    f"{port.cable.width} {port.cable.speed}{_far(port)}, {count} siblings on {node.label} run at "
-                    f"{usual_rank[0]}x {_SPEEDS[usual_rank[1]]}",
-                    subject=Subject("fabric_port", port.link),
-                    evidence=[Evidence(f"{port.label}: {port.cable.width} {port.cable.speed}", ctx.where(port.cable, "speed"))],
-                    causes=[Cause("lanes lost: cable or transceiver", "likely")]
-                    if lost or far == "switch"
-                    else [Cause("an older adapter or a split cable", "likely"), Cause("cable or transceiver", "possible")],
-                    confidence="high" if lost else "medium",
-                )
+                lower = rank[0] < usual_rank[0] or (rank[0] == usual_rank[0] and rank[1] < usual_rank[1])
+                if lower and port.link not in told:
+                    told.add(port.link)
+                    yield port, node, far, usual_rank, count
 
 
 def _far_kind(port: Port) -> str | None:
@@ -374,7 +384,7 @@ def _far_kind(port: Port) -> str | None:
 )
 def unbalanced(case: Case, ctx: Context) -> Iterator[Finding]:
     """A leaf has fewer links to one spine than to the others: a cable that is down does not show up in a listing but by its absence."""
-    nodes = _fabric(case, ctx)
+    nodes = fabric_nodes(case, ctx)
     judged = False
     for node in nodes:
         kinds = [_far_kind(port) for port in node.ports.values()]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from kilter.diagnose.engine import Context, rule
 from kilter.facts.case import Snapshot
-from kilter.facts.finding import Cause, Finding
+from kilter.facts.finding import Cause, Evidence, Finding
 from kilter.facts.host import UNLIMITED, Kernel, Limits, Memory, Software
 
 MIB = 1 << 20
@@ -227,4 +229,105 @@ def numa(snapshot: Snapshot, ctx: Context) -> Finding | None:
         f"NUMA node {worst.id} has {(worst.memory_total_bytes or 0) >> 30} GiB, others {best >> 30} GiB",
         evidence=[ctx.fact(n, "memory_total_bytes") for n in nodes[:8]],
         causes=[Cause("missing or disabled DIMM", "likely", "dmidecode -t memory; BMC")],
+    )
+
+
+#: Services whose failure keeps jobs or GPUs off a node. Fabric Manager has its own check, since many machines need none.
+_SERVICES = {
+    "openibd": "the RDMA drivers are not set up",
+    "slurmd": "Slurm cannot use this node",
+    "munge": "Slurm's messages cannot be checked: the node seems down",
+    "kubelet": "Kubernetes cannot use this node",
+    "containerd": "no container starts",
+    "docker": "no container starts",
+    "crio": "no container starts",
+    "nvidia-persistenced": "the driver is set up anew by each job, which costs seconds and forgets settings",
+    "nvidia-imex": "memory cannot be shared over NVLink between nodes",
+}
+
+
+@rule(
+    "host.service_failed",
+    "Services that GPU jobs need have not failed",
+    scope="node",
+    family="host",
+    sop="SOP-SW",
+    hint="systemctl --failed",
+    sources=("systemd: unit states",),
+    action="systemctl status and journalctl -u of this service; mend its cause, then start it.",
+)
+def service_failed(snapshot: Snapshot, ctx: Context) -> Iterator[Finding]:
+    """A service that jobs, GPUs or RDMA need is in the state "failed". One that is stopped or not installed may be meant so."""
+    states = {name: service for name, service in snapshot.software.services.items() if service.state is not None}
+    if not states:
+        raise ctx.missing("states of services")
+    for name, service in states.items():
+        if name in _SERVICES and service.state == "failed":
+            yield ctx.finding(
+                "warning",
+                f"{name} has failed: {_SERVICES[name]}",
+                evidence=[Evidence(f"{name} = failed", ctx.where(service, "state"))],
+                next_test=f"journalctl -u {name} -b",
+            )
+
+
+@rule(
+    "driver.module_on_disk_differs",
+    "The loaded driver is the installed one",
+    scope="node",
+    family="driver",
+    sop="SOP-SW",
+    hint="modinfo nvidia; cat /proc/driver/nvidia/version",
+    sources=("NVIDIA driver README: version of kernel module and user-space libraries must match",),
+    action="Drain the node and reboot, or unload all nvidia modules and load the new one.",
+)
+def module_on_disk(snapshot: Snapshot, ctx: Context) -> Finding | None:
+    """The NVIDIA module on disk has another version than the one that is loaded: the driver was updated and the node not rebooted.
+
+    New processes find the new libraries and the old module: "Driver/library version mismatch".
+    """
+    on_disk = snapshot.software.packages.get("nvidia.ko on disk")
+    if on_disk is None:
+        raise ctx.missing("version of the NVIDIA module on disk")
+    loaded = ctx.need(snapshot.software, Software.driver_version)
+    if on_disk == loaded:
+        return None
+    return ctx.finding(
+        "warning",
+        f"nvidia.ko on disk is {on_disk}, loaded is {loaded}: updated without a reboot",
+        evidence=[Evidence(f"nvidia.ko on disk = {on_disk}", ctx.where(snapshot.software, "packages"))],
+    )
+
+
+@rule(
+    "driver.dkms_not_installed",
+    "DKMS has the GPU driver for the running kernel",
+    scope="node",
+    family="driver",
+    sop="SOP-SW",
+    hint="dkms status; uname -r",
+    sources=("dkms manual: status (added, built, installed)",),
+    action="dkms autoinstall -k <release>, with the headers of that kernel installed; its make.log tells why a build failed.",
+)
+def dkms(snapshot: Snapshot, ctx: Context) -> Finding | None:
+    """DKMS builds the NVIDIA module for each kernel. After a kernel update whose build failed, the node boots without a GPU driver.
+
+    With a driver at work all the same (a packaged module), it is information.
+    """
+    mine = {key: state for key, state in snapshot.software.dkms.items() if key.split(" ")[0] == "nvidia"}
+    if not mine:
+        raise ctx.missing("DKMS status of the GPU driver")
+    release = ctx.need(snapshot.kernel, Kernel.release)
+    state = mine.get(f"nvidia {release}")
+    if state == "installed":
+        return None
+    others = sorted(key.partition(" ")[2] for key, one in mine.items() if one == "installed" and " " in key)
+    return ctx.finding(
+        "info" if snapshot.software.driver_version else "error",
+        f"the NVIDIA module is {state or 'not built'} for the running kernel {release}"
+        + (f", installed for {', '.join(others[:3])}" if others else ""),
+        evidence=[Evidence(f"{key}: {one}", ctx.where(snapshot.software, "dkms")) for key, one in list(mine.items())[:6]],
+        causes=[
+            Cause("kernel updated without its headers, or the build failed", "likely", "/var/lib/dkms/nvidia/*/build/make.log")
+        ],
     )

@@ -1,50 +1,68 @@
-"""The IMEX domain of multi-node NVLink systems, as its own control tool shows it."""
+"""IMEX: the service that lets GPUs of several nodes share memory over NVLink (GB200, GB300)."""
 
 from __future__ import annotations
 
+from collections import Counter
+
 from kilter.diagnose.engine import Context, rule
+from kilter.facts.case import Case
 from kilter.facts.finding import Cause, Evidence, Finding, Subject
-from kilter.facts.measure import DiagnosticTest
 
 
 @rule(
-    "imex.domain_not_up",
+    "imex.domain_degraded",
     "All nodes of the IMEX domain are connected",
-    scope="diagnostic",
+    scope="case",
     family="nvlink",
     sop="SOP-NVL",
-    hint="nvidia-imex-ctl -N, on a node or in the daemon's pod, while the domain is in use",
-    sources=("NVIDIA IMEX guide: nvidia-imex-ctl", "NVIDIA/aicr#2641 (no daemon while no compute domain is active: normal)"),
-    action="Look at nvidia-imex on the nodes that are not READY: its log, nodes_config.cfg alike on all nodes, port 50000 open.",
+    hint="nvidia-imex-ctl -N",
+    sources=("NVIDIA IMEX service guide", "NVIDIA/k8s-dra-driver-gpu"),
+    action="On the nodes named: systemctl status nvidia-imex, its log, the same nodes_config.cfg and version on all nodes; then restart it there.",
 )
-def domain(test: DiagnosticTest, ctx: Context) -> Finding | None:
-    """The domain's state is not UP: memory cannot be shared over NVLink between some of its nodes.
+def degraded(case: Case, ctx: Context) -> Finding | None:
+    """A node of the domain is not ready or not connected: memory cannot be shared with it, and jobs over NVLink between nodes hang or fail.
 
-    Only a daemon that runs can print this table, so the domain is wanted. A node without a daemon prints nothing and is not judged.
+    No domain at all is normal while no job needs one (a domain that Kubernetes makes for each job); that is not judged.
     """
-    if test.tool != "nvidia-imex-ctl" or test.name != "domain":
-        raise ctx.skip("no state of an IMEX domain")
-    if test.result == "UP":
+    if not case.imex_domains:
+        raise ctx.missing("state of the IMEX domain")
+    domain = case.imex_domains[-1]
+    away = {host: status for host, status in domain.nodes.items() if status != "READY"}
+    # What a node that is away has with itself and others is told by its own state.
+    apart = {
+        pair: status
+        for pair, status in domain.connections.items()
+        if status not in ("CONNECTED", "") and not any(host in pair.split(" -> ") for host in away)
+    }
+    versions = Counter(domain.versions.values())
+    if not away and not apart and len(versions) < 2 and domain.state in (None, "UP"):
         return None
-    nodes = [t for t in ctx.snapshot.diagnostics or [] if t.tool == test.tool and t.name == "node"]
-    bad = [t for t in nodes if t.result != "READY"] or [t for t in nodes if t.message]
-    versions = any("!V!" in (t.message or "") for t in nodes)
+    mixed = len(versions) > 1 or "VERSION_MISMATCH" in domain.connections.values()
+    parts = [f"{host} is {status}" for host, status in list(away.items())[:6]]
+    parts += [f"{pair} {status}" for pair, status in list(apart.items())[:4]]
+    if len(versions) > 1:
+        parts.append(f"versions differ: {', '.join(versions)}")
+    state = f"domain is {domain.state}" if domain.state not in (None, "UP") else "domain is not whole"
     return ctx.finding(
-        "warning" if test.result == "DEGRADED" else "error",
-        f"IMEX domain is {test.result}"
-        + (f": {len(bad)} of {len(nodes)} nodes not connected ({', '.join(t.device for t in bad[:4])})" if bad else ""),
-        subject=Subject("node", "", ctx.node),
+        "warning" if domain.state in (None, "UP", "DEGRADED") and not apart and len(away) < len(domain.nodes) else "error",
+        state + (f": {'; '.join(parts)}" if parts else ""),
+        subject=Subject("case", "IMEX"),
         evidence=[
-            Evidence(f"Domain State: {test.result}", ctx.where(test)),
-            *[Evidence(f"{t.device}: {t.result}" + (f", {t.message}" if t.message else ""), ctx.where(t)) for t in bad[:8]],
-        ],
+            Evidence(f"{host}: {status}", case.where(domain.ref(f"nodes/{host}"))) for host, status in list(away.items())[:6]
+        ]
+        or [Evidence(state, case.where(domain.ref("state")))],
         causes=[
-            Cause(
-                "IMEX of different versions", "likely" if versions else "possible", "rpm -q or dpkg -l nvidia-imex on all nodes"
+            *(
+                [Cause("nvidia-imex of different versions", "likely", "rpm -q or dpkg -l nvidia-imex on all nodes")]
+                if mixed
+                else []
             ),
-            Cause("daemon stopped or node down", "possible" if versions else "likely", "systemctl status nvidia-imex there"),
             Cause(
-                "network between the nodes, or different node lists", "possible", "port 50000; /etc/nvidia-imex/nodes_config.cfg"
+                "nvidia-imex is stopped there, or its node is down",
+                "likely" if away else "possible",
+                "systemctl status nvidia-imex",
             ),
+            Cause("its port 50000 is blocked between the nodes", "possible", "nc -z <node> 50000"),
+            Cause("lists of nodes differ", "possible", "/etc/nvidia-imex/nodes_config.cfg of all nodes"),
         ],
     )

@@ -51,8 +51,10 @@ def rank_of_event(event: Event) -> int:
     return int(text) if text.isdigit() else -1
 
 
-def _members(case: Case, group: str) -> set[int]:
-    """The ranks of a group, from Flight Recorder dumps, or of the whole job for the default group."""
+def _members(case: Case, group: str, job: str = "") -> set[int]:
+    """The ranks of a group, from Flight Recorder dumps, or of the whole job for the default group. Of a job among others it is not known."""
+    if job and not re.fullmatch(r"run \d+", job):
+        return set()
     for event in events_of(case, "torch.group"):
         if event.fields.get("group") == group and event.fields.get("members"):
             return {int(word) for word in event.fields["members"].split(",")}
@@ -65,8 +67,13 @@ def _members(case: Case, group: str) -> set[int]:
 class _Stuck:
     """One group's timeout: the first that each rank reported, and how far other ranks came."""
 
-    def __init__(self, case: Case, group: str, records: list[CollectiveRecord]) -> None:
-        self.group = group
+    def __init__(self, case: Case, job: str, group: str, records: list[CollectiveRecord]) -> None:
+        self.job, self.group = job, group
+        nodes: dict[int, set[str]] = {}
+        for record in records:
+            if record.node and record.rank >= 0:
+                nodes.setdefault(record.rank, set()).add(record.node)
+        self.mixed = {rank for rank, names in nodes.items() if len(names) > 1}  # two jobs that nothing tells apart
         self.first: dict[int, CollectiveRecord] = {}
         for record in records:
             known = self.first.get(record.rank)
@@ -76,10 +83,12 @@ class _Stuck:
         self.at = max(self.sequences, default=None)
         self.enqueued: dict[int, int] = {}
         for event in events_of(case, "torch.status", "torch.dump_signal", "torch.group"):
+            if event.fields.get("job", "") != job:
+                continue
             if event.fields.get("group", "") == group and (value := event.fields.get("enqueued", "")).lstrip("-").isdigit():
                 rank = rank_of_event(event)
                 self.enqueued[rank] = max(self.enqueued.get(rank, -1), int(value))
-        self.members = _members(case, group)
+        self.members = set() if self.mixed else _members(case, group, job)
         reported = set(self.first) | set(self.enqueued)
         self.silent = self.members - reported if self.members else set()
         behind = {
@@ -90,18 +99,24 @@ class _Stuck:
             for r, record in self.first.items()
             if record.sequence is not None and self.at is not None and record.sequence < self.at
         }
-        self.behind = (behind | lower) - {-1}
+        self.behind = set() if self.mixed else (behind | lower) - {-1}
+
+    @property
+    def name(self) -> str:
+        """``job train-a``, ``run 2`` where the log tells of several; "job" else."""
+        return self.job if self.job.startswith("run ") else f"job {self.job}".strip()
 
     @property
     def operations(self) -> set[str]:
         return {_same(record.operation) for record in self.first.values() if record.sequence == self.at}
 
 
-def _timed_out(case: Case) -> dict[str, list[CollectiveRecord]]:
-    groups: dict[str, list[CollectiveRecord]] = {}
+def _timed_out(case: Case) -> dict[tuple[str, str], list[CollectiveRecord]]:
+    """(job, group) -> its timeouts."""
+    groups: dict[tuple[str, str], list[CollectiveRecord]] = {}
     for record in case.collectives:
         if record.state == "timed out":
-            groups.setdefault(record.group, []).append(record)
+            groups.setdefault((record.job, record.group), []).append(record)
     return groups
 
 
@@ -127,8 +142,8 @@ def watchdog(case: Case, ctx: Context) -> Iterator[Finding]:
         need_job_log(case, ctx)
         return
     order = sorted(groups, key=lambda group: min((r.origin.get("", (0, 0))[1] for r in groups[group]), default=0))
-    for group in order[:MAX_GROUPS]:
-        yield _timeout(case, ctx, _Stuck(case, group, groups[group]))
+    for key in order[:MAX_GROUPS]:
+        yield _timeout(case, ctx, _Stuck(case, *key, groups[key]))
 
 
 def _timeout(case: Case, ctx: Context, stuck: _Stuck) -> Finding:
@@ -136,7 +151,7 @@ def _timeout(case: Case, ctx: Context, stuck: _Stuck) -> Finding:
     operation = f"{lead.operation or 'a collective'}" + (f" number {stuck.at}" if stuck.at is not None else "")
     size = f" of {lead.input_elements} elements" if lead.input_elements else ""
     after = f" after {(lead.timeout_ms or lead.duration_ms or 0) / 1000:.0f} s" if lead.timeout_ms or lead.duration_ms else ""
-    where = f" in group {stuck.group}" if stuck.group else ""
+    where = (f" in group {stuck.group}" if stuck.group else "") + (f" of {stuck.name}" if stuck.job else "")
     what = f"{operation}{size}{where} timed out on {rank_names(set(stuck.first))}{after}"
     missing: list[str] = []
     if stuck.behind:
@@ -155,6 +170,9 @@ def _timeout(case: Case, ctx: Context, stuck: _Stuck) -> Finding:
             Cause(f"{rank_names(stuck.silent)} died or hangs without a watchdog", "likely", "its log, the node's kernel log"),
             Cause("the log of these ranks was not given", "possible", "collect every rank's log"),
         ]
+    elif stuck.mixed:
+        what += f"; {rank_names(stuck.mixed)} reported from two nodes: the log mixes jobs that nothing in it tells apart"
+        causes = [Cause("give the log of each job by itself", "likely")]
     elif len(stuck.operations) > 1:
         what += f"; ranks are in different operations ({', '.join(sorted(stuck.operations))})"
         causes = [
@@ -181,16 +199,27 @@ def _timeout(case: Case, ctx: Context, stuck: _Stuck) -> Finding:
         ]
         if not stuck.members:
             missing.append("how many ranks the group has (NCCL_DEBUG=INFO, or Flight Recorder dumps)")
-    lines = [event for event in events_of(case, "torch.watchdog") if event.fields.get("group", "") == stuck.group]
-    others = [event for event in events_of(case, "torch.status", "torch.dump_signal") if rank_of_event(event) in stuck.behind]
+    lines = [
+        event
+        for event in events_of(case, "torch.watchdog")
+        if event.fields.get("group", "") == stuck.group and event.fields.get("job", "") == stuck.job
+    ]
+    others = [
+        event
+        for event in events_of(case, "torch.status", "torch.dump_signal")
+        if rank_of_event(event) in stuck.behind and event.fields.get("job", "") == stuck.job
+    ]
     return ctx.finding(
         "error",
         what,
-        subject=Subject("job", f"group {stuck.group}" if stuck.group else "job"),
+        subject=Subject(
+            "job",
+            ", ".join(filter(None, (stuck.name if stuck.job else "", f"group {stuck.group}" if stuck.group else ""))) or "job",
+        ),
         evidence=[*others[:4], *lines],
         causes=causes,
         missing=missing,
-        confidence="high" if stuck.behind or len(stuck.operations) > 1 else "medium",
+        confidence="low" if stuck.mixed else "high" if stuck.behind or len(stuck.operations) > 1 else "medium",
         next_test="run once more with TORCH_NCCL_TRACE_BUFFER_SIZE=20000 and read the dumps of all ranks",
     )
 
@@ -214,16 +243,16 @@ def desync(case: Case, ctx: Context) -> Iterator[Finding]:
     joined = events_of(case, "torch.not_joined")
     if not case.collectives and not joined:
         raise ctx.missing("collectives by rank")
-    table: dict[tuple[str, int], dict[int, CollectiveRecord]] = {}
+    table: dict[tuple[str, str, int], dict[int, CollectiveRecord]] = {}
     for record in case.collectives:
         if record.sequence is not None and record.rank >= 0 and _same(record.operation) not in ("SEND", "RECV", "COALESCED"):
-            table.setdefault((record.group, record.sequence), {}).setdefault(record.rank, record)
-    told: set[str] = set()
-    for (group, sequence), ranks in sorted(table.items()):
+            table.setdefault((record.job, record.group, record.sequence), {}).setdefault(record.rank, record)
+    told: set[tuple[str, str]] = set()
+    for (job, group, sequence), ranks in sorted(table.items()):
         # Subgroups of one description (one for each pipeline stage, say) cannot be told apart without their members.
-        if len(ranks) < 2 or group in told:
+        if len(ranks) < 2 or (job, group) in told:
             continue
-        members = _members(case, group)
+        members = _members(case, group, job)
         shared = {rank: record for rank, record in ranks.items() if not members or rank in members}
         ways: dict[str, list[CollectiveRecord]] = {}
         for record in shared.values():
@@ -236,12 +265,15 @@ def desync(case: Case, ctx: Context) -> Iterator[Finding]:
         known = [way for way in ways if way]
         if len(known) < 2 or (group not in ("", "0", "default_pg") and not members):
             continue
-        told.add(group)
+        told.add((job, group))
         parts = [f"{rank_names([r.rank for r in ways[way]])}: {way}" for way in known[:4]]
         yield ctx.finding(
             "error",
-            f"ranks disagree at collective number {sequence}" + (f" of group {group}" if group else "") + f": {'; '.join(parts)}",
-            subject=Subject("job", f"group {group}" if group else "job"),
+            f"ranks disagree at collective number {sequence}"
+            + (f" of group {group}" if group else "")
+            + (f" of {job}" if job else "")
+            + f": {'; '.join(parts)}",
+            subject=Subject("job", ", ".join(filter(None, (job, f"group {group}" if group else ""))) or "job"),
             evidence=[Evidence(part, ctx.where(ways[way][0])) for part, way in zip(parts, known, strict=False)],
             causes=[
                 Cause("the program takes different branches on different ranks", "likely"),

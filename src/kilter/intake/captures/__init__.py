@@ -31,6 +31,14 @@ _SLURM_TABLE = (
     r"|[^\s|][^\n|]{0,300}\|(?=[^\n]*\|#?[ ]*" + _SLURM_STATE + r"[*$~#%!@^+-]?[ \t]*(?:\||\r?$))"
 )
 
+#: A port's line of iblinkinfo, up to the link itself.
+_IB_LINK = (
+    r"(?:0x[0-9a-f]{16} \"[^\"\n]{0,90}\" |[ \t]{4,20}(?:0x[0-9a-f]{16} )?)[ \t]{0,12}\d{1,6} {1,5}\d{1,5}\[[ \d]{0,4}\] ==\("
+)
+
+#: States of ended jobs (man sacct).
+_ENDED = r"BOOT_FAIL|CANCELLED|COMPLETED|DEADLINE|FAILED|NODE_FAIL|OUT_OF_MEMORY|PREEMPTED|TIMEOUT|REQUEUED|REVOKED"
+
 
 class Capture(msgspec.Struct, frozen=True):
     """How one tool's output is recognised. ``start`` is tried at the beginning of each line (no look-behind, no groups with names)."""
@@ -39,6 +47,7 @@ class Capture(msgspec.Struct, frozen=True):
     start: str
     module: str
     repeats: bool = False  # ``start`` matches again inside one output: a further match continues the block
+    inside: str = ""  # a tool whose output has lines like this: there a match continues that tool's block
 
     def parser(self) -> Parser:
         parse: Parser = importlib.import_module(f"kilter.intake.captures.{self.module}").parse
@@ -111,7 +120,11 @@ CAPTURES: list[Capture] = [
     Capture("sysctl", r"(?:abi|debug|dev|fs|kernel|net|sunrpc|user|vm)\.[a-zA-Z0-9_.*/:@-]+ ?= ?", "sysctl", repeats=True),
     Capture("/proc/meminfo", r"MemTotal:\s+\d+ kB", "proc_files"),
     Capture("/proc/cpuinfo", r"processor\s*: \d+", "proc_files", repeats=True),
-    Capture("/proc/cmdline", r"BOOT_IMAGE=\S+ ", "proc_files"),
+    Capture(
+        "/proc/cmdline",
+        r"BOOT_IMAGE=\S+ |(?:initrd=\S+ )?(?:root|console)=\S+ (?=[^\n]*\b(?:ro|rw|quiet|iommu|console)\b)",
+        "proc_files",
+    ),
     Capture("/proc/driver/nvidia/version", r"NVRM version: ", "proc_files"),
     Capture("/proc/limits", r"Limit\s+Soft Limit\s+Hard Limit\s+Units", "proc_files"),
     Capture(
@@ -153,12 +166,6 @@ CAPTURES: list[Capture] = [
         "collector",
         repeats=True,
     ),
-    Capture(
-        "systemctl",
-        r"[\u25cf\u25cb\u00d7\u2717\u21bb*] ?[\w@.:\\-]{1,200}\.service(?: - |[ \t]*$)|Unit [\w@.:\\-]{1,200}\.service could not be found\.",
-        "systemctl",
-        repeats=True,
-    ),
     Capture("nv-fabricmanager --version", r"Fabric Manager version is ?: ?\d", "collector"),
     Capture(
         "Fabric Manager log",
@@ -174,7 +181,69 @@ CAPTURES: list[Capture] = [
         "ibnetdiscover",
         repeats=True,
     ),
+    Capture(
+        "iblinkinfo",
+        r"(?:CA|Switch|Router): [^\n]{1,160}:[ \t]*\r?\n" + _IB_LINK + r"|" + _IB_LINK,
+        "iblinkinfo",
+        repeats=True,
+    ),
+    Capture(
+        "ibqueryerrors",
+        r"(?:Errors|Data Counters) for (?:0x[0-9a-f]{1,16} )?\"|[ \t]{1,8}GUID 0x[0-9a-f]{1,16} port (?:\d{1,5}|ALL): \[",
+        "ibqueryerrors",
+        repeats=True,
+    ),
+    Capture(
+        "ibdiagnet",
+        r"START_(?:NODES|LINKS|PORTS|PM_INFO|NODES_INFO|CABLE_INFO|SWITCHES|DUMP_FILES_INFO|INDEX_TABLE)[ \t]*\r?$"
+        r"|Ty {1,8}: {1,8}# {1,20}: {1,8}#IB {1,8}: GUID|-[EWI]- (?:Discovering \.\.\.|[^\n]{0,300}(?:increased during the run|Unexpected actual link))",
+        "ibdiagnet",
+        repeats=True,
+    ),
     Capture("ibswinfo", r"=+[ \t]*\n[^\n|=]{1,120}\n=+[ \t]*\npart number +\||part number +\| ", "ibswinfo", repeats=True),
+    Capture(
+        "systemctl",
+        r"(?:[●○\u00d7↻*•] ?)?[\w@:.\\-]{1,100}\.service(?: - [^\n]{0,200})?[ \t]*\r?\n[ \t]+Loaded: |[\u25cf\u25cb\u00d7\u2717\u21bb] ?[\w@:.\\-]{1,200}\.service - |[ \t]*UNIT +LOAD +ACTIVE +SUB"
+        r"|[ \t]{0,2}(?:[●○\u00d7↻*•] )?[\w@:.\\-]{1,100}\.service +(?:loaded|not-found|masked) +(?:active|inactive|failed|activating)"
+        r"|Unit [\w@:.\\-]{1,100}\.service could not be found",
+        "systemctl",
+        repeats=True,
+    ),
+    Capture(
+        "rdma link",
+        r"(?:\d+: )?link [\w.-]{1,64}/\d{1,5} (?:subnet_prefix|lid|state|[a-z]\w+ \d)|[\w.-]{1,64} port \d{1,5} ==> \S+ \((?:Up|Down)\)"
+        r"|[0-9a-f:.]{7,16} \w{1,64} \(MT\d{3,6}[^\n]{0,400} ==> |MST modules:|DEVICE_TYPE +MST +PCI|\d+: [\w.-]{1,64}: (?:qp|pd) \d+ ",
+        "rdma_tool",
+        repeats=True,
+    ),
+    Capture(
+        "/proc/driver/nvidia",
+        r"Model:[ \t]+[^\n]{1,100}\r?\nIRQ:|(?:nvidia|mlnx|nv|gdrdrv|kernel-mft|iser|srp|isert|knem|xpmem|nvidia-fs)[\w-]*(?:/|, )\d[\w.+~-]*(?:, \S+, \w+)?: (?:added|built|installed)|"
+        r"ResmanDebugLevel: \d|filename: +/\S*/nvidia\.ko|(?:MLNX_OFED_LINUX|OFED-internal|MLNX_EN)-\d[\w.-]*:?[ \t]*\r?$",
+        "nvidia_proc",
+        repeats=True,
+    ),
+    Capture(
+        "nvidia-imex-ctl",
+        r"Connectivity Table Legend:|Domain State: [A-Z]+[ \t]*$|Node #\d{1,5} +-|Nodes:[ \t]*\r?\nNode #\d|\{\s{0,8}\"nodes\": ?\{\s{0,8}\"\d{1,5}\": ?\{",
+        "imex",
+        repeats=True,
+    ),
+    Capture("dmidecode", r"# dmidecode \d|Handle 0x[0-9A-F]{4}, DMI type \d", "dmidecode", repeats=True),
+    Capture(
+        "mlxlink",
+        r"Operational Info[ \t]*\r?\n-{5,}|Physical Counters and BER Info[ \t]*\r?\n-{5,}|Symbol BER +: ",
+        "mlxlink",
+        repeats=True,
+    ),
+    Capture(
+        "nvidia-smi --query-gpu without header",
+        r"(?=\d{1,3}, |NVIDIA |Tesla |GPU-[0-9a-f]{8}-|0000[0-9A-F]{4}:|\d{4}/\d\d/\d\d |P\d, )(?=[^\n]{0,300}(?:NVIDIA |Tesla |GPU-[0-9a-f]{8}-|0000[0-9A-F]{4}:[0-9A-F]{2}:|P\d, ))(?=[^\n]{0,300}(?:, \d+(?:\.\d+)? (?:MiB|W|%|MHz)\b|, \d{3}\.\d{2,3}(?:\.\d+)?(?:,|$)))"
+        r"[^\n,:{}\"]{1,100}(?:, [^\n,{}\"]{1,100}){2,60}$",
+        "nvidia_smi_csv",
+        repeats=True,
+        inside="nvidia-smi --query-gpu",
+    ),
     Capture("show_gids", r"DEV[ \t]+PORT[ \t]+INDEX[ \t]+GID\b", "show_gids"),
     Capture("mlnx_qos", r"DCBX mode: |Priority trust state: |PFC configuration:", "mlnx_qos", repeats=True),
     Capture("cma_roce_mode", r"(?:IB/)?RoCE v[12][ \t]*$", "mlnx_qos"),
@@ -198,11 +267,36 @@ CAPTURES: list[Capture] = [
         r"\{\s{0,8}\"(?:meta\": ?\{\s{0,16}\"(?:plugins?|client|command|[Ss]lurm)\"|(?:sinfo|jobs|nodes)\": ?\[\s{0,16}\{)",
         "slurm",
     ),
+    Capture(
+        "sacct",
+        r"(?:JobID|(?=[A-Z]\w{2,20}[|;][^\n]{0,600}\bJobID\b)[A-Z])(?=[^\n]{0,600}\bState\b)[\w|; \t%-]{4,600}\r?$"
+        r"|\d{1,12}(?:_\d{1,9}|\+\d{1,4})?\|(?=[^\n]{0,600}\|(?:"
+        + _ENDED
+        + r")(?: by \d+)?\|)(?=[^\n]{0,600}\|\d{1,3}:\d{1,3}(?:\||\r?$))",
+        "slurm_sacct",
+        repeats=True,
+    ),
+    Capture(
+        "Slurm log",
+        r"\[\d{4}-\d\d-\d\dT[\d:.]{8,16}\] (?:(?:(?:error|fatal|debug\d?): )?(?:Nodes? \S+ |Setting node |Prolog |Killing JobId|requeue |update_node|drain_nodes|"
+        r"validate_node|_?slurm_rpc_|_?job_complete|_?slurmd|slurmctld|sched: |backfill: |Launching batch|launch task|cleanup_completing|agent/|"
+        r"_?pick_step|Waiting for gres|can't stat gres|Batch JobId|Low |Registering jobs|\[job \d|JobId=\d|gres/gpu)|\[\d{1,12}\.\w{1,12}\] )"
+        r"|(?:[A-Z][a-z]{2} +\d{1,2} [\d:]{8}|\d{4}-\d\d-\d\dT[\d:.]{8,18}\S{0,6}) [\w.-]{1,255} slurm(?:ctld|d|stepd|dbd)\[\d{1,10}\]: |slurmstepd: ",
+        "slurm_log",
+        repeats=True,
+    ),
     Capture("kubectl describe", r"Name: {2,}\S+[ \t]*\r?\n(?:Roles|Namespace|Labels): ", "kubectl", repeats=True),
     Capture(
         "kubectl get",
         r"(?:NAMESPACE +)?(?:NAME +(?:STATUS +ROLES|READY +STATUS) +|LAST SEEN +(?:FIRST SEEN +COUNT +NAME +KIND|TYPE) +)",
         "kubectl",
+    ),
+    Capture(
+        "kubectl get -o",
+        r"\{\s{0,8}\"apiVersion\": ?\"(?:v1|events\.k8s\.io/v1)\"|\{\s{0,8}\"kind\": ?\"(?:(?:Node|Pod|Event)(?:List)?|List)\""
+        r"|apiVersion: (?:v1|events\.k8s\.io/v1)[ \t]*\r?$",
+        "kubectl_objects",
+        repeats=True,
     ),
     Capture(
         "container log",
@@ -249,7 +343,6 @@ CAPTURES: list[Capture] = [
         repeats=True,
     ),
     Capture("dcgmi --version", r"Version ?: \d+\.\d+\.\d+[ \t]*\r?\nBuild ID ?: ", "dcgmi"),
-    Capture("nvidia-imex-ctl", r"Connectivity Table Legend:[ \t]*$|Domain State: [A-Z]+[ \t]*$", "imex", repeats=True),
     Capture(
         "dcgmi -j",
         r'\{\s*"(?:DCGM (?:GPU )?Diagnostic"\s*:|body"\s*:\s*\{\s*"(?:GPU|CPU|CPU Core|NvSwitch|Switch|ConnectX|Link|Overall Health)"\s*:)',

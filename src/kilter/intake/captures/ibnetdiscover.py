@@ -79,6 +79,8 @@ class _Reader:
         name, rest = _quoted(comment)
         own = _LID.search(comment.partition('"')[0])  # adapters: "# lid 12 lmc 0 "leaf2" lid 3 4xSDR"
         port.put("lid", int(own[1]) if own else None, ref)
+        if match[2] and (full := guid(match[2])) != self.node.guid:
+            port.put("guid", full, ref)
         port.put("remote_guid", guid(match[4]), ref)
         port.put("remote_port", int(match[5]), ref)
         port.put("remote_name", name, ref)

@@ -1,44 +1,93 @@
-"""``nvidia-imex-ctl -N`` (and ``-n``): which nodes of a multi-node NVLink domain reach each other.
+"""``nvidia-imex-ctl -N`` (also ``-N -j``): the nodes of an IMEX domain (NVLink over several nodes), their states and connections.
 
-Format: NVIDIA IMEX guide, command service; outputs in issues of the NVIDIA DRA driver (kubernetes-sigs/dra-driver-nvidia-gpu).
+Source of the format: NVIDIA IMEX service guide; text outputs in issues of NVIDIA/k8s-dra-driver-gpu.
 """
 
 from __future__ import annotations
 
+import json
 import re
 
-from kilter.facts.measure import DiagnosticTest
+from kilter.facts.cluster import ImexDomain
 from kilter.intake.captures.bounded import lines
 from kilter.intake.fragment import Block, Fragment
 
-TOOL = "nvidia-imex-ctl"
-_NODE = re.compile(r"Node #(?P<number>\d{1,4}) {1,20}[*-] (?P<name>\S{1,255})(?: \*)? {1,40}- (?P<state>[A-Z_]{2,40})\b")
-_DOMAIN = re.compile(r"Domain State: (?P<state>[A-Z_]{2,40})$")
-_HEAD = re.compile(r"Nodes From\\To +\d")
-_ROW = re.compile(r"(?P<number>\d{1,4}) {2,}(?P<cells>(?:(?:[A-Z]|![A-Z]!) *)+)$")
-_LEGEND = re.compile(r"(?:Connectivity Table Legend:|!?[A-Z]!? - [A-Z])")
-_OTHER = re.compile(r"(?:Nodes:|\d{1,2}/\d{1,2}/\d{4} [\d:.]+)$")
+_NODE = re.compile(
+    r"Node #(?P<index>\d{1,5}) +(?P<own>\* *)?- +(?P<host>\S{1,100}) +(?:\*? *)- +(?P<status>[A-Z_]{2,30})(?: +- Version: *(?P<version>\S*))?"
+)
+_STATE = re.compile(r"Domain State: (?P<state>[A-Z_]{2,20})")
+_COLUMNS = re.compile(r"Nodes From\\To +(?P<numbers>[\d ]{1,2000})$")
+_ROW = re.compile(r"(?P<index>\d{1,5}) +(?P<cells>[A-Z!][A-Z! ]{0,2000})$")
+_REST = re.compile(
+    r"Connectivity Table Legend|(?:[IRNDAC]|!V!|!M!) - |Nodes:$|\d{1,2}/\d{1,2}/\d{4} |READY\b|keepGoing|Finishing|stopAtReady"
+)
+#: letters of the table -> words of the JSON
+_WORDS = {
+    "C": "CONNECTED",
+    "I": "INVALID",
+    "N": "NEVER_CONNECTED",
+    "R": "RECOVERING",
+    "D": "DISCONNECTED",
+    "A": "AUTHENTICATING",
+    "!V!": "VERSION_MISMATCH",
+    "!M!": "NODE_MAP_MISMATCH",
+}
+
+
+def _json(block: Block, fragment: Fragment) -> None:
+    try:
+        content = json.loads("\n".join(block.lines))
+    except (json.JSONDecodeError, RecursionError):
+        fragment.note("nvidia-imex-ctl: the JSON is cut short or has other text in it")
+        return
+    nodes = content.get("nodes") if isinstance(content, dict) else None
+    if not isinstance(nodes, dict):
+        return
+    domain = ImexDomain(origin={"": fragment.ref(block.first_line)})
+    domain.state = content["status"] if isinstance(content.get("status"), str) else None
+    for index, node in list(nodes.items())[:10_000]:
+        if not isinstance(node, dict):
+            continue
+        host = str(node.get("host") or f"node {index}")
+        domain.nodes[host] = str(node.get("status") or "")
+        if node.get("version"):
+            domain.versions[host] = str(node["version"])
+        links = node.get("connections")
+        for peer, link in links.items() if isinstance(links, dict) else ():
+            far = nodes.get(peer)
+            name = str(far.get("host") or f"node {peer}") if isinstance(far, dict) else f"node {peer}"
+            if isinstance(link, dict) and link.get("status"):
+                domain.connections[f"{host} -> {name}"] = str(link["status"])
+    fragment.imex_domains.append(domain)
 
 
 def parse(block: Block, fragment: Fragment) -> None:
-    """State of the domain and of each node into ``snapshot.diagnostics``; the letters of a node that are not "C" are its message."""
-    tests: list[DiagnosticTest] = []
-    nodes: dict[str, DiagnosticTest] = {}
-    for number, raw in lines(block, fragment):
+    """``fragment.imex_domains``: state of the domain, of each node (by address) and of each connection that is shown."""
+    if next((line for line in block.lines if line.strip()), "").lstrip().startswith("{"):
+        _json(block, fragment)
+        return
+    domain = ImexDomain(origin={"": fragment.ref(block.first_line)})
+    hosts: dict[str, str] = {}
+    columns: list[str] = []
+    for line, raw in lines(block, fragment):
         text = raw.strip()
-        if match := _DOMAIN.match(text):
-            tests.append(_test("domain", match["state"], "", fragment, number))
-        elif match := _NODE.match(text):
-            nodes[match["number"]] = _test("node", match["state"], f"node {match['number']} {match['name']}", fragment, number)
-        elif (match := _ROW.match(text)) and match["number"] in nodes:
-            bad = [f"{cell} to node {to}" for to, cell in enumerate(match["cells"].split()) if cell != "C"]
-            nodes[match["number"]].message = ", ".join(bad) or None
-        elif text and not (_LEGEND.match(text) or _OTHER.match(text) or _HEAD.match(text)):
-            fragment.unparsed(number, raw)
-    found = [*tests[-1:], *nodes.values()]
-    if found:
-        fragment.snapshot.diagnostics = [*(fragment.snapshot.diagnostics or []), *found]
-
-
-def _test(name: str, result: str, device: str, fragment: Fragment, line: int) -> DiagnosticTest:
-    return DiagnosticTest(tool=TOOL, name=name, result=result, device=device, origin={"": fragment.ref(line)})
+        if match := _NODE.match(text):
+            hosts[match["index"]] = match["host"]
+            domain.nodes[match["host"]] = match["status"]
+            domain.origin[f"nodes/{match['host']}"] = fragment.ref(line)
+            if match["version"]:
+                domain.versions[match["host"]] = match["version"]
+        elif match := _STATE.match(text):
+            domain.put("state", match["state"], fragment.ref(line))
+        elif match := _COLUMNS.match(text):
+            columns = match["numbers"].split()
+        elif columns and (match := _ROW.match(text)):
+            for column, cell in zip(columns, match["cells"].split(), strict=False):
+                pair = f"{hosts.get(match['index'], match['index'])} -> {hosts.get(column, column)}"
+                domain.connections[pair] = _WORDS.get(cell, cell)
+        elif text and not _REST.match(text):
+            fragment.unparsed(line, raw)
+    if domain.nodes or domain.state:
+        fragment.imex_domains.append(domain)
+    else:
+        fragment.note("nvidia-imex-ctl: neither nodes nor a state are shown (cut short?)")

@@ -93,11 +93,11 @@ def _node(record: list[tuple[int, str]], fragment: Fragment) -> None:
             text = match["value"] or ""
         if section in read and text.strip():
             read[section](node, text, number, fragment)
-    _settle(node, seen, unschedulable, fragment, line)
+    settle(node, seen, unschedulable, fragment, line)
     fragment.cluster_nodes.append(node)
 
 
-def _settle(node: ClusterNode, seen: set[str], unschedulable: bool, fragment: Fragment, line: int) -> None:
+def settle(node: ClusterNode, seen: set[str], unschedulable: bool, fragment: Fragment, line: int) -> None:
     """The state in kubectl's words, and zero where a whole list of resources names no GPU."""
     ready = node.conditions.get("Ready")
     if ready is not None:
@@ -218,7 +218,7 @@ def _pod(record: list[tuple[int, str]], fragment: Fragment) -> None:
 
 
 #: Events that say why a pod does not run, the strongest last.
-_WHY = ("BackOff", "Unhealthy", "FailedMount", "FailedCreatePodSandBox", "Failed", "UnexpectedAdmissionError", "FailedScheduling")
+WHY = ("BackOff", "Unhealthy", "FailedMount", "FailedCreatePodSandBox", "Failed", "UnexpectedAdmissionError", "FailedScheduling")
 
 
 def _pod_event(pod: ClusterJob, text: str, number: int, fragment: Fragment) -> None:
@@ -228,7 +228,7 @@ def _pod_event(pod: ClusterJob, text: str, number: int, fragment: Fragment) -> N
     why, rest = match["reason"], match["rest"]
     message = kubectl_tables.event_message(rest)
     kubectl_tables.container_event(message, number, fragment, node=pod.nodes[0] if pod.nodes else "")
-    if why in _WHY:
+    if why in WHY:
         known = (pod.reason or "").partition(":")[0]
-        if pod.reason is None or known not in _WHY or _WHY.index(why) >= _WHY.index(known):
+        if pod.reason is None or known not in WHY or WHY.index(why) >= WHY.index(known):
             pod.put("reason", f"{why}: {message}"[:1000], fragment.ref(number))

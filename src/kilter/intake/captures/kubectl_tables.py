@@ -81,7 +81,7 @@ def _row(names: list[str], text: str) -> dict[str, str] | None:
 
 def _place(row: dict[str, str], number: int, fragment: Fragment) -> bool:
     if "MESSAGE" in row or "OBJECT" in row:
-        return _event(row, number, fragment)
+        return event_row(row, number, fragment)
     if "READY" in row and "STATUS" in row:
         return _pod(row, number, fragment)
     if "STATUS" in row and ("ROLES" in row or "VERSION" in row):
@@ -117,7 +117,8 @@ def _pod(row: dict[str, str], number: int, fragment: Fragment) -> bool:
     return True
 
 
-def _event(row: dict[str, str], number: int, fragment: Fragment) -> bool:
+def event_row(row: dict[str, str], number: int, fragment: Fragment) -> bool:
+    """Place one event by the table's column names; False if it is none. A warning on a pod becomes the pod's reason."""
     kind, reason, message = row.get("TYPE", ""), row.get("REASON", ""), row.get("MESSAGE", "")
     if kind not in ("Normal", "Warning"):
         return False

@@ -21,6 +21,11 @@ MAX_LINE = 64 << 10
 
 def parse(block: Block, fragment: Fragment) -> None:
     """One accelerator a row; several rows of one GPU (``-l``) become several readings when merged."""
+    if "without header" in block.source.tool:
+        fragment.note(
+            "rows of nvidia-smi --query-gpu without a header: which column is which is not known; run it again without noheader"
+        )
+        return
     header = [_UNIT.sub("", name.strip()) for name in block.lines[0].split(",")]
     if not KNOWN.intersection(header):
         for number, line in block.numbered():

@@ -14,6 +14,12 @@ _MIG = re.compile(r"\s+MIG (\S+)\s+Device\s+\d+: \(UUID: ([^)]*)\)?")
 _LINK = re.compile(r"\s+Link (\d+)[:,]? *(.*?)\s*$")
 _SPEED = re.compile(r"(\d{1,6}(?:\.\d{1,6})?) GB/s$")
 _ERROR = re.compile(r"(?:(.*?)(?: Errors?)?): (\d+)$")
+#: ``nvlink -c``: what a link can do, not how it is
+_CAPABILITY = re.compile(
+    r"(?:P2P|Access to system memory|P2P atomics|System memory atomics|SLI|Link)(?: is)? supported: (?:true|false)$", re.I
+)
+_FEC = re.compile(r"FEC Errors - (\d{1,2}): (\d{1,20})$")
+_BER = re.compile(r"(?:Effective|Symbol) BER: \S+$")
 _INACTIVE = re.compile(r".*Unable to retrieve NVLink information as all links are in\s?active", re.I)
 _NONE = re.compile(r".*(?:Device does not have or support NVLink|NVLink (?:is )?not supported)", re.I)
 _MIG_NOTE = re.compile(r".*Nvlink queries are not supported for Devices in MIG mode", re.I)
@@ -46,6 +52,10 @@ def _put_link(link: NvLink, text: str) -> bool:
     elif text.lower().startswith("remote device "):
         remote = text[len("remote device ") :].split(":", 1)[-1] if text.count(":") > 3 else text[len("remote device ") :]
         link.remote = pci_address(remote.split(",")[0].split()[0]) or remote
+    elif _CAPABILITY.match(text) or _BER.match(text):
+        pass
+    elif match := _FEC.match(text):
+        link.errors[f"FEC Errors - {match[1]}"] = int(match[2])
     elif match := _ERROR.match(text):
         name, count = match.group(1).strip(), int(match.group(2))
         field = {"Replay": "replay_errors", "Recovery": "recovery_errors", "CRC": "crc_errors", "CRC FLIT": "crc_errors"}.get(

@@ -14,7 +14,7 @@ import re
 from typing import NamedTuple
 
 from kilter.facts.accelerator import Accelerator, EccCounts, Process, Reading
-from kilter.facts.base import Reason
+from kilter.facts.base import Reason, Source
 from kilter.facts.pci import pci_address
 from kilter.intake.captures import bounded, nvidia_smi
 from kilter.intake.fragment import Block, Fragment
@@ -25,6 +25,10 @@ _LABEL = re.compile(r'\s*([a-zA-Z_][a-zA-Z0-9_.]*)\s*=\s*"((?:[^"\\]|\\.)*)"\s*(
 _VALUE = re.compile(r"\s*([+-]?(?:\d[\d.eE+-]*|Inf|NaN|inf|nan))(?:\s+(-?\d{9,16}))?\s*(?:#.*)?$")
 #: More series than this are counted, not kept: a whole cluster's federation, not a node's exporter.
 MAX_SERIES = 50_000
+#: More hosts than this in one text are not taken apart.
+MAX_HOSTS = 10_000
+#: Labels that name the host, the first that is there.
+_HOST_LABELS = ("Hostname", "hostname", "node", "kubernetes_node", "nodename", "node_name")
 #: Exporter pods that stand in the Hostname label when the node's name was not passed on.
 _POD = re.compile(r"dcgm|exporter")
 _INDEX = re.compile(r"[0-9]{1,4}")
@@ -267,18 +271,12 @@ class _Scrape:
         self.fragment = fragment
         self.gpus = _Gpus(fragment)
         self.queries: dict[str, nvidia_smi.Values] = {}
-        self.hosts: dict[str, int] = {}
         self.series = 0
         self.dropped = 0
         self.blank = 0
         self.time: float | None = None
 
     def take(self, one: Sample) -> None:
-        host = one.labels.get("Hostname") or one.labels.get("hostname") or ""
-        if host:
-            self.hosts[host] = self.hosts.get(host, 0) + 1
-            if host != next(iter(self.hosts)):
-                return  # another node's; said below
         if one.time is not None:
             self.time = max(self.time or one.time, one.time)
         name = dcgm_fields.canonical(one.name)
@@ -359,24 +357,57 @@ class _Scrape:
             if reading.origin:
                 reading.time = self.time
                 gpu.readings.append(reading)
-        first = next(iter(self.hosts), "")
-        if first and not fragment.source.node and not _POD.search(first):
-            fragment.source.node = fragment.snapshot.node = first
-        if len(self.hosts) > 1:
-            rest = sum(self.hosts.values()) - self.hosts[first]
-            fragment.note(
-                f"metrics of {len(self.hosts)} hosts in one text: only those of {first} were read, {rest} samples of the others were not; "
-                "give one scrape a node"
-            )
         if self.dropped:
             fragment.note(f"{self.dropped} series after the first {MAX_SERIES} were not kept")
         if self.blank:
             fragment.note(f"{self.blank} samples are blank (DCGM's sentinels or NaN): no values")
 
 
+def _named(labels: dict[str, str]) -> str:
+    """The host that labels name, "" if they name none; a pod of the exporter is none."""
+    return next((name for key in _HOST_LABELS if (name := labels.get(key, "")) and not _POD.search(name)), "")
+
+
+def _instance(labels: dict[str, str]) -> str:
+    """Where Prometheus scraped a sample from, without the port."""
+    text = labels.get("instance") or labels.get("exported_instance") or ""
+    host, colon, port = text.rpartition(":")
+    return host.strip("[]") if colon and port.isdigit() else text
+
+
+class _Hosts:
+    """Which host each sample belongs to: by its labels, or by the instance that another sample of that host names."""
+
+    def __init__(self, samples: list[Sample]) -> None:
+        self._by_instance: dict[str, str] = {}
+        for one in samples:
+            if not one.name.startswith("kube_") and (host := _named(one.labels)) and (instance := _instance(one.labels)):
+                self._by_instance.setdefault(instance, host)
+        instances = {instance for one in samples if (instance := _instance(one.labels))}
+        self._several = len(instances) > 1
+
+    def of(self, one: Sample) -> str:
+        """The host's name; "" where the text tells of one nameless host. Metrics of kube-state-metrics name nodes that they do not come from."""
+        if one.name.startswith("kube_"):
+            return ""
+        instance = _instance(one.labels)
+        return _named(one.labels) or self._by_instance.get(instance, instance if self._several else "")
+
+
+def _more(fragment: Fragment) -> Fragment:
+    """A further fragment of the same text, for another node."""
+    source = fragment.source
+    other = Fragment(Source(name=source.name, tool=source.tool, command=source.command))
+    fragment.more.append(other)
+    return other
+
+
 def parse(block: Block, fragment: Fragment) -> None:
-    """All samples into ``snapshot.metrics`` (metric -> label text as printed -> value); known ones also into accelerators."""
-    scrape = _Scrape(fragment)
+    """All samples into ``snapshot.metrics`` (metric -> label text as printed -> value); known ones also into accelerators.
+
+    The samples of several hosts (a federation, a dump of Prometheus) go to one fragment a host; what names no host then, to none.
+    """
+    samples: list[Sample] = []
     for line, text in bounded.lines(block, fragment):
         body = text.strip()
         if not body or body.startswith("#"):
@@ -385,5 +416,28 @@ def parse(block: Block, fragment: Fragment) -> None:
         if one is None:
             fragment.unparsed(line, text)
         else:
-            scrape.take(one)
-    scrape.finish()
+            samples.append(one)
+    hosts = _Hosts(samples)
+    owners = [hosts.of(one) for one in samples]
+    named = list(dict.fromkeys(owner for owner in owners if owner))
+    scrapes: dict[str, _Scrape] = {}
+    nobody = 0
+    for one, owner in zip(samples, owners, strict=True):
+        if not owner and len(named) > 1:
+            nobody += 1
+            continue
+        owner = owner or (named[0] if named else "")
+        if owner not in scrapes:
+            if len(scrapes) >= MAX_HOSTS:
+                nobody += 1
+                continue
+            scrapes[owner] = _Scrape(fragment if not scrapes else _more(fragment))
+        scrapes[owner].take(one)
+    for owner, scrape in scrapes.items():
+        scrape.finish()
+        if owner and (len(scrapes) > 1 or not scrape.fragment.source.node):
+            scrape.fragment.source.node = scrape.fragment.snapshot.node = owner
+    if nobody:
+        fragment.note(
+            f"metrics of {len(named)} hosts: {nobody} samples name no host, or one beyond {MAX_HOSTS} hosts, and were not read"
+        )

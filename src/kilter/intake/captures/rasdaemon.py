@@ -14,6 +14,7 @@ from kilter.facts.pci import pci_address
 from kilter.intake.captures.bounded import lines
 from kilter.intake.captures.log_time import read_stamp
 from kilter.intake.fragment import Block, Fragment
+from kilter.intake.ras_once import READER
 from kilter.knowledge.machine_check import machine_check_fields
 
 _SECTION = re.compile(
@@ -154,7 +155,7 @@ def _aer(fragment: Fragment, number: int, rest: str, time: str, count: int = 1, 
     errors = " ".join(name for words, name in _AER_NAMES.items() if words in low)
     event = _add(fragment, number, rest, "aer", severity=severity, time=time, node=node)
     event.severity = severity
-    event.fields = {"type": "", "errors": errors} if errors else {}
+    event.fields = {"reader": READER} | ({"type": "", "errors": errors} if errors else {})
     event.count = max(count, 1)
     event.device = (pci_address(device.group(0)) or "") if device else ""
 
@@ -199,7 +200,7 @@ def _add(
     node: str = "",
 ) -> Event:
     stamp = read_stamp(_colon(time), year=2000) if time else None
-    fields = {"severity": severity} if severity else {}
+    fields = {"reader": READER} | ({"severity": severity} if severity else {})
     if kind == "edac":
         fields |= {"count": str(count)} | ({"label": label.strip()} if label.strip() else {})
     event = Event(

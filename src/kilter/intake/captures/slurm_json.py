@@ -21,7 +21,7 @@ _COMPACT = re.compile(r'"(nodes|jobs|sinfo)"\s*:\s*\[(?=\s*\{)')
 Json = dict[str, object]
 
 
-def _elements(text: str, start: int) -> Iterator[tuple[Json, int]]:
+def elements(text: str, start: int) -> Iterator[tuple[Json, int]]:
     """(object, offset) of an array whose bracket ends at ``start``; ends at the first element that is cut off."""
     decoder = json.JSONDecoder()
     at = start
@@ -49,7 +49,7 @@ def parse(block: Block, fragment: Fragment) -> None:
     kind = match.group(1)
     nodes = entities.Nodes(fragment)
     line, counted = block.first_line, 0
-    for element, at in _elements(text, match.end()):
+    for element, at in elements(text, match.end()):
         line += text.count("\n", counted, at)
         counted = at
         ref = fragment.ref(line)

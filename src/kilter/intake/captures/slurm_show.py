@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 
 from kilter.facts.base import Ref
-from kilter.facts.cluster import ClusterJob, ClusterNode
+from kilter.facts.cluster import ClusterJob, ClusterNode, SchedulerLoad
 from kilter.intake.captures import slurm_entities as entities
 from kilter.intake.captures import slurm_values as values
 from kilter.intake.captures.bounded import lines as bounded
@@ -167,16 +167,38 @@ def _fill_job(job: ClusterJob, get: _Getter) -> None:
     entities.put_job_gpus(job, total=tres, per_node=per_node or get("Gres")[0], ref=ref)
 
 
-_SDIAG = re.compile(
-    r"\s*(?P<key>Server thread count|Agent queue size|Jobs pending|Jobs running|Mean cycle|Max cycle|Last queue length):\s+(?P<n>\d+)\s*$"
-)
+_SDIAG = re.compile(r"\s*(?P<key>[A-Z][A-Za-z ]{2,40}):\s+(?P<n>\d{1,15})\s*$")
+_SDIAG_FIELDS = {
+    "Server thread count": "server_threads",
+    "Agent queue size": "agent_queue",
+    "DBD Agent queue size": "database_queue",
+    "Jobs pending": "jobs_pending",
+    "Jobs running": "jobs_running",
+    "Mean cycle": "mean_cycle_us",
+    "Max cycle": "max_cycle_us",
+}
+_SDIAG_TIME = re.compile(r"(?P<what>sdiag output at|Data since) .{20,40}\((?P<time>\d{9,11})\)")
+_SDIAG_USER = re.compile(r"\s*(?P<user>\S{1,64})\s*\(\s*\d{1,10}\)\s+count:(?P<n>\d{1,15})\b")
 
 
 def parse_sdiag(block: Block, fragment: Fragment) -> None:
-    """``sdiag``: nothing of it is a fact of a node or job yet; its main numbers become a note."""
-    seen: dict[str, str] = {}
-    for _, line in bounded(block, fragment):
-        if match := _SDIAG.match(line):
-            seen.setdefault(match["key"], match["n"])
-    if seen:
-        fragment.note("sdiag (cycles in microseconds): " + ", ".join(f"{key.lower()} {n}" for key, n in seen.items()))
+    """``sdiag`` -> ``fragment.scheduler_loads``: threads, queues, cycles of the main scheduler (microseconds), RPCs of each user."""
+    load = SchedulerLoad(origin={"": fragment.ref(block.first_line)})
+    by_user = False
+    for number, line in bounded(block, fragment):
+        ref = fragment.ref(number)
+        if "statistics by user" in line:
+            by_user = True
+        elif line.startswith(("Pending RPC", "Remote Procedure Call statistics by message")):
+            by_user = False
+        if match := _SDIAG_TIME.match(line):
+            load.put("time" if match["what"].startswith("sdiag") else "since", float(match["time"]), ref)
+        elif by_user and (match := _SDIAG_USER.match(line)) and len(load.user_requests) < 1000:
+            load.user_requests[match["user"]] = int(match["n"])
+            load.origin.setdefault("user_requests", ref)
+        elif (match := _SDIAG.match(line)) and (field := _SDIAG_FIELDS.get(match["key"])) and getattr(load, field) is None:
+            load.put(field, int(match["n"]), ref)  # the backfill's cycles come later and are not the main scheduler's
+    if load.server_threads is None and load.agent_queue is None:
+        fragment.note("sdiag: neither threads nor queues are shown (cut short?)")
+        return
+    fragment.scheduler_loads.append(load)

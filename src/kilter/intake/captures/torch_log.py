@@ -69,6 +69,17 @@ _DUMP_FROM = re.compile(
     r"Received a dump signal due to (?P<why>a collective timeout|[\w ]{1,60}?) from +(?:rank (?P<from>\d{1,7})|this local rank)"
 )
 
+#: Which job a line is of: a pod's name before its ordinal, or a job's number in front of the message.
+_JOBS = (
+    re.compile(
+        r"\[pod/([\w.-]{1,200}?)(?:-(?:worker|master|launcher|leader|rank|node))?(?:-\d{1,5})?(?:-[a-z0-9]{5})?(?:/[\w.-]{1,200})?\]"
+    ),
+    re.compile(r"(?:^|[\s\[(])([\w.-]{1,200}?)-(?:worker|master|launcher|leader)-\d{1,5}\b"),
+    re.compile(r"\b[Jj](?:ob|OB)(?:[ _-]?[Ii][Dd])?[ =:#]{1,3}(\d{1,12})\b"),
+)
+#: A watchdog that speaks again after this long, and after its own time limit, speaks of another run.
+RUN_GAP_S = 600.0
+
 _HOST = re.compile(r" {2}host {6}: (\S{1,255})")
 _RANK = re.compile(r" {2}rank {6}: (\d{1,7})(?: \(local_rank: (\d{1,5})\))?")
 _EXIT = re.compile(r" {2}exitcode {2}: (-?\d{1,5})(?: \(pid: (\d{1,10})\))?")
@@ -133,6 +144,12 @@ def group_of(line: str) -> str:
     return (match.group("guid") or match.group("id") or "").strip()
 
 
+def job_of(line: str) -> str:
+    """The job that the tags in front of a message name, "" without."""
+    head = line[:400].partition("ProcessGroupNCCL")[0]
+    return next((match[1] for pattern in _JOBS if (match := pattern.search(head))), "")
+
+
 class LineEvents:
     """Events of one log, with repeats of one message by one rank merged. Base of the scanners of job logs."""
 
@@ -189,11 +206,35 @@ class TorchLog(LineEvents):
     def __init__(self, source: str, *, year: int) -> None:
         super().__init__(source, year=year)
         self.records: list[CollectiveRecord] = []
-        self._open: dict[tuple[int, int], list[tuple[CollectiveRecord, Event]]] = {}
+        self._open: dict[tuple[str, int, int], list[tuple[CollectiveRecord, Event]]] = {}
         self._failed: dict[str, Event] = {}
         self._entry: dict[str, str] = {}
         self._entry_line = 0
         self._root = False
+        self._runs: dict[str, tuple[int, float, float]] = {}  # job -> run, time of its last message, its time limit in s
+
+    def _job(self, line: str, place: Place) -> str:
+        """The job and run of a message; "" for the first run of a log that names no job."""
+        job = job_of(line)
+        limit = re.search(r"Timeout\(ms\)=(\d{1,12})", line)
+        limit_s = int(limit[1]) / 1000 if limit else 0.0
+        run, last, known_s = self._runs.get(job, (0, place.time or 0.0, 0.0))
+        limit_s = max(limit_s, known_s)
+        if place.time is not None:
+            run += abs(place.time - last) > max(limit_s, RUN_GAP_S)
+            last = place.time
+        self._runs[job] = (run, last, limit_s)
+        return f"{job} run {run + 1}".strip() if run else job
+
+    def settle(self) -> None:
+        """After the last line: a job's name tells nothing where all lines are of one job."""
+        if len(self._runs) != 1 or not (name := next(iter(self._runs))):
+            return
+        for record in self.records:
+            record.job = record.job.removeprefix(name).strip()
+        for event in self.events:
+            if job := event.fields.pop("job", "").removeprefix(name).strip():
+                event.fields["job"] = job
 
     def feed(self, number: int, line: str) -> None:
         """Read one line that holds one of :data:`MARKS`."""
@@ -278,12 +319,13 @@ class TorchLog(LineEvents):
     def _message(self, number: int, line: str) -> None:
         place = place_of(line, year=self.year)
         group = group_of(line)
+        job = self._job(line, place)
         status = _STATUS.search(line)
         counts = {"enqueued": status.group("enqueued"), "completed": status.group("completed")} if status else {}
         if match := _TIMEOUT.search(line):
-            self._timeout(number, place, group, match)
+            self._timeout(number, place, job, group, match)
         elif match := _AT_WORK.search(line):
-            self._name_group(place, int(match.group("seq")), group)
+            self._name_group(place, job, int(match.group("seq")), group)
             self.add(
                 "torch.status",
                 f"watchdog at work {match.group('seq')}" + _counts(counts),
@@ -291,8 +333,9 @@ class TorchLog(LineEvents):
                 place,
                 group=group,
                 seq=match.group("seq"),
+                job=job,
                 code=None,
-                key="",
+                key=f"{job}/{group}/{match.group('seq')}/{counts}",
                 **counts,
             )
         elif match := _DUMP_FROM.search(line):
@@ -302,7 +345,18 @@ class TorchLog(LineEvents):
                 + (f"rank {origin}" if origin else "this rank")
                 + _counts(counts)
             )
-            self.add("torch.dump_signal", text, number, place, group=group, origin=origin, code=None, key="", **counts)
+            self.add(
+                "torch.dump_signal",
+                text,
+                number,
+                place,
+                group=group,
+                origin=origin,
+                job=job,
+                code=None,
+                key=f"{job}/{group}/{text}",
+                **counts,
+            )
         elif "watchdog got stuck" in line or "Heartbeat monitor timed out" in line or "Could not acquire GIL" in line:
             kind = "GIL not acquired" if "GIL" in line and "Could not" in line else "watchdog thread made no progress"
             self.add("torch.heartbeat", kind, number, place, group=group)
@@ -318,7 +372,7 @@ class TorchLog(LineEvents):
             return
         self.lines += 1
 
-    def _timeout(self, number: int, place: Place, group: str, match: re.Match[str]) -> None:
+    def _timeout(self, number: int, place: Place, job: str, group: str, match: re.Match[str]) -> None:
         seq, op = match.group("seq"), match.group("op").upper()
         size = f", {match.group('n_in')} elements in" if match.group("n_in") else ""
         text = f"{op} number {seq or '?'} timed out after {match.group('ran') or '?'} ms{size}"
@@ -328,8 +382,9 @@ class TorchLog(LineEvents):
             text,
             number,
             place,
-            key=f"{group}/{seq}/{op}",
+            key=f"{job}/{group}/{seq}/{op}",
             group=group,
+            job=job,
             seq=seq,
             op=op,
             numel_in=match.group("n_in"),
@@ -340,7 +395,7 @@ class TorchLog(LineEvents):
         if len(self.events) == known:
             return  # a repeat
         record = CollectiveRecord(
-            rank=place.rank if place.rank is not None else -1, node=place.node, group=group, origin={"": (0, number)}
+            rank=place.rank if place.rank is not None else -1, node=place.node, job=job, group=group, origin={"": (0, number)}
         )
         record.operation, record.state = op, "timed out"
         record.sequence = int(seq) if seq else None
@@ -350,13 +405,13 @@ class TorchLog(LineEvents):
         record.duration_ms = float(match.group("ran")) if match.group("ran") else None
         self.records.append(record)
         if not group and seq:
-            self._open.setdefault((record.rank, int(seq)), []).append((record, event))
+            self._open.setdefault((job, record.rank, int(seq)), []).append((record, event))
 
-    def _name_group(self, place: Place, seq: int, group: str) -> None:
+    def _name_group(self, place: Place, job: str, seq: int, group: str) -> None:
         """PyTorch 2.2 to 2.7 name the group only in the line after the timeout."""
         if not group or place.rank is None:
             return
-        for record, event in self._open.pop((place.rank, seq), []):
+        for record, event in self._open.pop((job, place.rank, seq), []):
             record.group = event.fields["group"] = group
 
 
