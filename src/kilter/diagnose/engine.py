@@ -71,7 +71,7 @@ MODULES = (
     *("gpu", "memory", "xid", "pcie", "nvlink", "thermal", "kernel", "rdma", "net", "nccl", "host", "siblings", "incident"),
     *("fabric", "fabric_state", "ib_switch", "roce", "slurm", "slurm_jobs", "kubernetes", "container", "bmc", "dcgm", "metrics"),
     *("nccl_topology", "gpudirect", "imex", "job", "job_errors", "job_process", "bench_sanity", "bench_peers", "steps", "fleet"),
-    *("congestion", "facility", "host_cpus", "host_state", "power_cap"),
+    *("congestion", "facility", "host_cpus", "host_state", "power_cap", "serving"),
 )
 #: Kinds of events that are not from a node's own kernel log or BMC.
 JOB_KINDS = ("nccl.", "torch.", "cuda.", "job.", "container.", "k8s.", "slurm.")

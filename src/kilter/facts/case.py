@@ -12,7 +12,7 @@ from kilter.facts.cluster import ClusterJob, ClusterNode, ImexDomain, SchedulerL
 from kilter.facts.event import Event
 from kilter.facts.fabric import FabricNode
 from kilter.facts.host import Cpu, Environment, Host, Kernel, Limits, Memory, Software
-from kilter.facts.measure import CollectiveRecord, DiagnosticTest, RankState, Sample
+from kilter.facts.measure import CollectiveRecord, DiagnosticTest, RankState, Sample, ServingResult
 from kilter.facts.nccl import NcclJob
 from kilter.facts.network import NetInterface, RdmaDevice
 from kilter.facts.pci import PciDevice
@@ -70,6 +70,7 @@ class Snapshot(Entity):
     nccl_topology: list[NcclTopologyNode] | None = None
     diagnostics: list[DiagnosticTest] | None = None
     samples: list[Sample] = []
+    serving: list[ServingResult] | None = None
     metrics: dict[str, dict[str, float]] = {}  # exporter metric -> label text -> value, of a Prometheus scrape
     events: list[Event] = []
     conflicts: list[Conflict] = []

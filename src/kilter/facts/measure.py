@@ -54,3 +54,44 @@ class RankState(Entity):
     state: str = ""  # as printed: RUNNING, INIT, MISSING, DEAD, NOCONNECTION ...
     counts: dict[str, int] = {}  # operation -> how many were launched
     detail: str | None = None
+
+
+class Latency(Entity):
+    """One kind of latency over the requests of a benchmark run, in seconds. Percentiles that a tool does not print are ``None``."""
+
+    mean: float | None = None
+    median: float | None = None
+    p90: float | None = None
+    p95: float | None = None
+    p99: float | None = None
+    maximum: float | None = None
+
+
+class ServingResult(Entity):
+    """One run of a serving benchmark: how many requests in what time, and how long they took.
+
+    Latencies are ``ttft`` (to the first token), ``tpot`` (a token after the first, mean of each request), ``itl`` (between tokens) and ``e2e``
+    (the whole request). Rates are per second.
+    """
+
+    tool: str
+    place: str = ""  # file of the run, as evidence names it
+    model: str | None = None
+    concurrency: float | None = None  # requests in flight that were allowed
+    concurrency_measured: float | None = None
+    rate_asked: float | None = None  # requests/s; None = as fast as the limit allows
+    rate_sent: float | None = None  # requests/s that the client managed to send
+    asked: int | None = None  # requests
+    completed: int | None = None
+    failed: int | None = None
+    duration_s: float | None = None
+    input_tokens: float | None = None  # of a request, mean
+    output_tokens: float | None = None
+    input_tokens_asked: float | None = None
+    request_throughput: float | None = None
+    input_throughput: float | None = None  # tokens/s
+    output_throughput: float | None = None
+    ttft: Latency | None = None
+    tpot: Latency | None = None
+    itl: Latency | None = None
+    e2e: Latency | None = None

@@ -1,4 +1,4 @@
-"""JSON inputs that are one document: kilter's own snapshots, and maps of sysfs paths to contents."""
+"""JSON inputs that are one document: kilter's own snapshots, results of serving benchmarks, and maps of sysfs paths to contents."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ def read_document(name: str, text: str) -> Fragment | None:
         return None
     if '"schema"' in head and ('"kilter"' in head or '"sources"' in head):
         return _snapshot(name, text)
+    if '"request_throughput"' in head or '"load_summary"' in head:
+        return _serving(name, text)
     if '"/sys/' in head or '"/proc/' in head:
         return _path_map(name, text)
     return None
@@ -54,6 +56,13 @@ def _snapshot(name: str, text: str) -> Fragment | None:
     snapshot.events = []
     source.node, source.time = snapshot.node, snapshot.time
     return fragment
+
+
+def _serving(name: str, text: str) -> Fragment | None:
+    from kilter.intake.captures.serving_bench import read_json
+
+    fragment = Fragment(Source(name=name, tool="serving benchmark"))
+    return fragment if read_json(name, text, fragment) else None
 
 
 def _path_map(name: str, text: str) -> Fragment | None:

@@ -26,7 +26,7 @@ _KEYS = {
 }
 _SKIP = {"origin", "missing", "sources", "conflicts", "events", "readings", "time", "node", "schema", "kilter"}
 #: Lists without identity: what both sides have is kept.
-_CONCATENATED = {"samples", "diagnostics"}
+_CONCATENATED = {"samples", "diagnostics", "serving"}
 #: Two repeats of one message closer than this are one burst (NVSentinel merges XID bursts within 3 min).
 BURST_S = 180.0
 

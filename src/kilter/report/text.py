@@ -193,6 +193,10 @@ _TOOLS = (
         re.compile(r"standard error of every rank|Flight Recorder|ncclras"),
         "job: the log of every rank; Flight Recorder dumps; ncclras",
     ),
+    (
+        re.compile(r"vllm bench serve|results a configuration"),
+        "serving: result files of vllm bench serve, SGLang, AIPerf, inference-perf",
+    ),
     (re.compile(r"all_reduce_perf"), "benchmarks: all_reduce_perf -c 1"),
     (re.compile(r"two kilter snapshots"), "rates: two kilter snapshots, some minutes apart"),
     (re.compile(r"nvlink"), "nvidia-smi nvlink -s; nvidia-smi nvlink -e"),

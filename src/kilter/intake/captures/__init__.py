@@ -379,6 +379,14 @@ CAPTURES: list[Capture] = [
         repeats=True,
     ),
     Capture(
+        "serving benchmark",
+        r"=+ Serving Benchmark Result =+[ \t]*\r?$|={20,}[ \t]*\r?\n= (?:PERFORMANCE OVERVIEW|REQUEST DETAILS)|= PERFORMANCE OVERVIEW[ \t]*\r?$"
+        r"|(?:Starting the benchmark![ \t]*\r?\n)?(?:Request concurrency|Concurrency): \d{1,6}[ \t]*\r?$|[ \t]{0,80}NVIDIA (?:GenAI-Perf|AIPerf) \|"
+        r"|(?:Metric|Statistic),(?:avg|Value)\b",
+        "serving_bench",
+        repeats=True,
+    ),
+    Capture(
         "nvbandwidth",
         r"nvbandwidth Version: |Running \w+_(?:ce|sm|to_all|latency)\w*\.[ \t]*$|\{\s*\"nvbandwidth\"\s*:",
         "nvbandwidth",
