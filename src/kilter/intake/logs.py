@@ -5,6 +5,7 @@ from __future__ import annotations
 from kilter.facts.base import Source
 from kilter.facts.case import Input
 from kilter.intake.captures import kernel_log, nccl, torch_log, tracebacks
+from kilter.intake.captures.bounded import is_absurd
 from kilter.intake.fragment import Fragment
 
 #: A line without any of these is no event of any reader.
@@ -30,10 +31,13 @@ class Logs:
             (tracebacks.MARKS, self.tracebacks),
         ):
             for number, line in kernel_log.marked_lines(text, marks):
-                reader.feed(number, line)
+                if not is_absurd(line):
+                    reader.feed(number, line)
 
     def feed(self, number: int, line: str) -> None:
         """One line that holds one of :data:`MARKS`."""
+        if is_absurd(line):
+            return
         if any(mark in line for mark in nccl.MARKS):
             self.nccl.feed(number, line)
         if any(mark in line for mark in torch_log.MARKS):

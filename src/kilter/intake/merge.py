@@ -208,13 +208,27 @@ def _settle_rows(snapshot: Snapshot) -> None:
         return
     merger = _Merger(snapshot, later=False)
     settled: list[Accelerator] = []
+    alike: dict[
+        object, list[Accelerator]
+    ] = {}  # identity -> the settled ones that have it, so that thousands of rows stay linear
     for item in snapshot.accelerators:
-        mine = match_accelerator(item, settled)
+        candidates = {id(one): one for key in _identities(item) for one in alike.get(key, ())}
+        mine = match_accelerator(item, list(candidates.values()))
         if mine is None:
             settled.append(item)
+            mine = item
         else:
             merger.entity(mine, item, mine.label)
+        for key in _identities(mine):
+            known = alike.setdefault(key, [])
+            if not any(one is mine for one in known):
+                known.append(mine)
     snapshot.accelerators = settled
+
+
+def _identities(item: Accelerator) -> list[object]:
+    """What :func:`match_accelerator` goes by."""
+    return [key for key in (item.pci_address, item.uuid, (item.vendor, item.index)) if key and key != (item.vendor, None)]
 
 
 def _time_of(fragment: Fragment) -> float:

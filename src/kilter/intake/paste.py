@@ -12,7 +12,8 @@ import msgspec
 
 from kilter.facts.base import Source
 from kilter.facts.case import Input
-from kilter.intake.captures import STARTS, Capture, bug_report, capture_of, log_time
+from kilter.intake.captures import STARTS, Capture, bug_report, capture_of, log_time, nccl
+from kilter.intake.captures.bounded import is_absurd
 from kilter.intake.documents import read_document
 from kilter.intake.fragment import Block, Fragment
 from kilter.intake.logs import Logs
@@ -35,9 +36,6 @@ PROMPT = re.compile(
 )
 
 SAMPLE = 5
-#: No tool prints such a number, and Python refuses to read it (sys.get_int_max_str_digits): damage, kept away from the readers.
-MAX_DIGITS = 4000
-_NO_NUMBER = re.compile(rf"\d{{{MAX_DIGITS}}}")
 #: A text larger than this is first sampled; when the samples are nothing but log lines, it is read as a log alone.
 LARGE = 8 << 20
 
@@ -109,7 +107,7 @@ class _Unplaced:
         if log_time.looks_like_kernel_log(line) or (line.startswith("{") and '"MESSAGE"' in line):
             self.kernel_lines += 1
             return
-        if number in event_lines or "NCCL " in line:
+        if number in event_lines or ("NCCL " in line and nccl.is_line(line)):
             return
         self.count += 1
         if len(self.sample) < SAMPLE:
@@ -181,7 +179,7 @@ def _blocks(name: str, text: str) -> Iterator[tuple[Fragment | None, list[tuple[
         source = Source(name=name, tool=piece.capture.tool, command=piece.command, node=piece.node)
         fragment = Fragment(source)
         for at, line in enumerate(lines):
-            if len(line) > MAX_DIGITS and _NO_NUMBER.search(line):
+            if is_absurd(line):
                 fragment.unparsed(number + at, line)
                 lines[at] = ""
         _parse(piece.capture, Block(source=source, lines=lines, first_line=number), fragment)

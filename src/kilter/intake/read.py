@@ -19,6 +19,7 @@ from kilter.facts.base import Source
 from kilter.facts.case import Case, Input
 from kilter.intake import bundle, large_log
 from kilter.intake.captures import flight_recorder
+from kilter.intake.encoding import decode
 from kilter.intake.fragment import Fragment
 from kilter.intake.merge import assemble
 from kilter.intake.paste import read_text
@@ -54,7 +55,10 @@ def _limited(stream: IO[bytes]) -> tuple[bytes, bool]:
 
 
 def _year(mtime: float) -> int:
-    return datetime.datetime.fromtimestamp(mtime, tz=datetime.timezone.utc).year
+    try:
+        return datetime.datetime.fromtimestamp(mtime, tz=datetime.timezone.utc).year
+    except (ValueError, OverflowError, OSError):  # an archive may claim any time
+        return datetime.datetime.now(tz=datetime.timezone.utc).year
 
 
 def _gunzip() -> zlib._Decompress:
@@ -263,7 +267,7 @@ def _read(file: _File, fragments: list[Fragment], inputs: list[Input]) -> None:
         fragments.append(dump)
         inputs.append(Input(name=file.name, tools=["Flight Recorder"], notes=dump.notes))
         return
-    text = file.data.decode("utf-8", "replace")
+    text = decode(file.data)
     found, summary = read_text(file.name, text, year=file.year)
     for fragment in found:
         fragment.group = file.group

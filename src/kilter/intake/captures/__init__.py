@@ -58,7 +58,7 @@ CAPTURES: list[Capture] = [
     ),
     Capture(
         "nvidia-smi topo -m",
-        r"[ \t]*(?:\x1b\[[0-9;]*m)?[ \t]*(?:GPU|NIC|mlx5_)\d+(?:[ \t]+(?:GPU|NIC|mlx5_|CPU|NUMA)[^\n]*)$",
+        r"[ \t]{0,64}(?:\x1b\[[0-9;]{0,16}m)?[ \t]{0,64}(?:GPU|NIC|mlx5_)\d+(?:[ \t]+(?:GPU|NIC|mlx5_|CPU|NUMA)[^\n]*)$",
         "nvidia_smi_topo",
     ),
     Capture("nvidia-smi list", r"GPU \d+: [^\n]+ \(UUID: (?:GPU|XPU)-", "nvidia_smi_list", repeats=True),
@@ -116,7 +116,7 @@ CAPTURES: list[Capture] = [
     Capture("/proc/limits", r"Limit\s+Soft Limit\s+Hard Limit\s+Units", "proc_files"),
     Capture("lsmod", r"Module\s+Size\s+Used by", "proc_files"),
     Capture("/proc/modules", r"\w+ \d+ \d+ (?:-|[\w,]+,) (?:Live|Loading|Unloading) 0x", "proc_files", repeats=True),
-    Capture("uname -a", r"Linux \S+ \d+\.\d+\S* #\d", "proc_files"),
+    Capture("uname -a", r"Linux \S{1,255} \d{1,4}\.\d[^\s#]{0,255} #\d", "proc_files"),
     Capture(
         "/etc/os-release",
         r"(?:PRETTY_NAME|NAME|ID|ID_LIKE|VERSION|VERSION_ID|VERSION_CODENAME|[A-Z_]+_URL|UBUNTU_CODENAME|LOGO)=(?:\"[^\"\n]*\"|[^ \"\n]*)$",
@@ -274,7 +274,7 @@ CAPTURES: list[Capture] = [
     ),
     Capture(
         "NCCL RAS",
-        r"NCCL version \d+\.\d+\.\d+\S* compiled with CUDA |\{\s*\"nccl_version\"\s*:\s*\"[^\"\n]*\"\s*,\s*\"cuda_runtime_version\"",
+        r"NCCL version \d{1,4}\.\d{1,4}\.\d{1,4}\S{0,80} compiled with CUDA |\{\s*\"nccl_version\"\s*:\s*\"[^\"\n]*\"\s*,\s*\"cuda_runtime_version\"",
         "nccl_ras",
     ),
     Capture(

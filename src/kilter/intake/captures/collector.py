@@ -6,6 +6,7 @@ import re
 
 from kilter.facts.base import Reason
 from kilter.facts.host import Service
+from kilter.intake.captures.bounded import lines
 from kilter.intake.fragment import Block, Fragment
 
 _SERVICE = re.compile(r"([\w@.-]+): (\S+)\s*$")
@@ -19,7 +20,7 @@ def parse(block: Block, fragment: Fragment) -> None:
         _manifest(block, fragment)
         return
     services = fragment.snapshot.software.services
-    for number, line in block.numbered():
+    for number, line in lines(block, fragment):
         if match := _SERVICE.match(line):
             name, state = match.groups()
             service = services.setdefault(name, Service(name=name))
@@ -36,7 +37,7 @@ def parse(block: Block, fragment: Fragment) -> None:
 
 def _manifest(block: Block, fragment: Fragment) -> None:
     silent: list[str] = []
-    for number, line in block.numbered():
+    for number, line in lines(block, fragment):
         key, _, value = line.partition(": ")
         if key == "epoch" and value.isdigit():
             fragment.source.time = float(value)

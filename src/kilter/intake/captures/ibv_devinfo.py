@@ -13,7 +13,7 @@ from kilter.intake.captures.bounded import lines
 from kilter.intake.captures.ibstat import PHYSICAL_STATES, STATES, guid, number, rdma_device, rdma_port
 from kilter.intake.fragment import Block, Fragment
 
-_NUMBERED = re.compile(r"(.*?) *\((\d+)\)$")
+_NUMBERED = re.compile(r"(.*?) {0,64}\((\d{1,20})\)$")
 _WIDTH = re.compile(r"(\d+)X?\b")
 _SPEED = re.compile(r"(\d{1,9}(?:\.\d{1,9})?) *Gbps")
 _GID = re.compile(r"GID\[ *(\d+)\]:?\s*(\S+?)(?:, *(.+))?$")

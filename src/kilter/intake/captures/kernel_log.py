@@ -50,11 +50,11 @@ _SXID = re.compile(
     + r"\): (?P<code>\d+), (?:(?P<severity>Fatal|Non-fatal), )?(?:Link (?P<link>-?\d+) )?(?P<rest>.*)"
 )
 _AER_DEVICE = re.compile(
-    r"(?P<driver>[\w-]+) "
+    r"(?<![\w-])(?P<driver>[\w-]+) "
     + _PCI
     + r": (?:AER: )?PCIe Bus Error: severity=(?P<severity>[^,]+), type=(?P<type>[^,]+), (?:id=\w+ ?)?\(?(?P<agent>[^)]*)\)?"
 )
-_AER_BIT = re.compile(r"(?P<driver>[\w-]+) " + _PCI + r":? +(?:AER: +)?\[ *(?P<bit>\d+)\] (?P<name>\w+)")
+_AER_BIT = re.compile(r"(?<![\w-])(?P<driver>[\w-]+) " + _PCI + r":? +(?:AER: +)?\[ *(?P<bit>\d+)\] (?P<name>\w+)")
 _AER_ROOT = re.compile(
     r"pcieport "
     + _PCI
@@ -149,10 +149,10 @@ _MLX5_KINDS: tuple[tuple[re.Pattern[str], str], ...] = (
         ),
         "mlx5.health",
     ),
-    (re.compile(r"timeout\. Will cause a leak|command timeout|cmd.*timeout|TX timeout|wait_func", re.I), "mlx5.timeout"),
+    (re.compile(r"timeout\. Will cause a leak|command timeout|cmd.{0,200}timeout|TX timeout|wait_func", re.I), "mlx5.timeout"),
     (
         re.compile(
-            r"Port module event(?:\[error\])?: .*(?:error|unsupported|power|shorted|high temp|unknown)|Cable error|bad or shorted|High Temperature",
+            r"Port module event(?:\[error\])?: .{0,200}(?:error|unsupported|power|shorted|high temp|unknown)|Cable error|bad or shorted|High Temperature",
             re.I,
         ),
         "mlx5.module",
@@ -214,7 +214,7 @@ RULES: tuple[tuple[str, re.Pattern[str], Maker], ...] = (
     ("EDAC", re.compile(r"EDAC (?P<device>[\w#]+): (?P<count>\d+) (?P<severity>CE|UE) .*"), _simple("edac", "severity", "count")),
     ("[Hardware Error]", re.compile(r"\[Hardware Error\]:.*(?:event severity: (?P<severity>\w+)|Machine Check.*)"), _simple("machine_check", "severity")),
     ("Machine Check", re.compile(r"(?:mce: )?\[Hardware Error\]: (?:CPU (?P<cpu>\d+): )?Machine Check.*"), _simple("machine_check", "cpu")),
-    ("segfault at", re.compile(r"(?P<name>[^\s\[]+)\[(?P<pid>\d+)\]: segfault at .* error \d+(?: in (?P<library>[^\[\s]+).*)?"), _simple("segfault", "name", "pid", "library")),
+    ("segfault at", re.compile(r"(?<![^\s\[])(?P<name>[^\s\[]+)\[(?P<pid>\d+)\]: segfault at .* error \d+(?: in (?P<library>[^\[\s]+).*)?"), _simple("segfault", "name", "pid", "library")),
     ("DMAR", re.compile(r"DMAR: (?:DRHD: handling fault status.*|\[[^\]]*\] Request device \[(?:" + r"(?P<device>[0-9a-f:.]+)" + r")\].*)"), _simple("iommu.fault")),
     ("AMD-Vi", re.compile(r"AMD-Vi: Event logged \[(?P<what>\w+) (?:device=(?P<device>[0-9a-f:.]+))?.*"), _simple("iommu.fault", "what")),
     ("Remounting", re.compile(r".*Remounting filesystem read-only.*"), _simple("filesystem.read_only")),
@@ -234,8 +234,8 @@ _FAULT = re.compile(
 )
 #: Parts of dumps and messages that belong to an event already reported, or that are no fault.
 _BENIGN = re.compile(
-    r"RPC buffer contains|RPC (?:event )?history|entry function|^NVRM: +-?\d+ |GPU at PCI:|GPU Board Serial|loading NVIDIA|SXid.*Data \{|"
-    r"Debug mode is|module verification|taint|unregistered|registered|persistence|default.*disabled|err(?:or)? recovery|Port module event: module \d+, Cable (?:un)?plugged|"
+    r"RPC buffer contains|RPC (?:event )?history|entry function|^NVRM: +-?\d+ |GPU at PCI:|GPU Board Serial|loading NVIDIA|SXid.{0,200}Data \{|"
+    r"Debug mode is|module verification|taint|unregistered|registered|persistence|default.{0,200}disabled|err(?:or)? recovery|Port module event: module \d+, Cable (?:un)?plugged|"
     r"kernel API|Flooding|\bPCIe bandwidth\b",
     re.I,
 )
@@ -246,9 +246,9 @@ _FACTS: tuple[tuple[str, str, re.Pattern[str]], ...] = (
     (
         "software.driver_version",
         "loading NVIDIA",
-        re.compile(r"NVRM: loading NVIDIA UNIX .*?Module(?: for \S+)? +(\d+\.\d+(?:\.\d+)?)"),
+        re.compile(r"NVRM: loading NVIDIA UNIX .{0,120}?Module(?: for \S{1,80})? {1,16}(\d+\.\d+(?:\.\d+)?)"),
     ),
-    ("host.dmi_product", ", BIOS ", re.compile(r"(?:Hardware name|DMI): ([^,\n]+?)(?:/[^,/\n]*)?, BIOS ")),
+    ("host.dmi_product", ", BIOS ", re.compile(r"(?:Hardware name|DMI): ([^,\n]{1,160}?)(?:/[^,/\n]{0,160})?, BIOS ")),
     ("kernel.release", "Linux version", re.compile(r"^Linux version (\d\S+)")),
     ("kernel.cmdline", "ommand line: ", re.compile(r"^(?:Kernel c|C)ommand line: (.+)$")),
 )

@@ -16,9 +16,9 @@ from kilter.intake.fragment import Block, Fragment
 
 #: Resources that stand for a GPU: whole ones, MIG slices in the "single" strategy, shared ones, and those of other vendors.
 GPU = re.compile(r"(?:nvidia\.com/(?:gpu(?:\.shared)?|mig-[\w.]+)|amd\.com/gpu|kunlunxin\.com/\S+|baidu\.com/\S*(?:gpu|xpu)\S*)$")
-_PAIR = re.compile(r"(?P<indent>\s*)(?P<key>[A-Za-z][\w ./()-]{0,80}?):(?:\s+(?P<value>.*\S))?\s*$")
+_PAIR = re.compile(r"(?P<indent>\s*)(?P<key>[A-Za-z][\w ./()-]{0,80}?):(?:\s+(?P<value>\S(?:.*\S)?))?\s*$")
 _RESOURCE = re.compile(r"\s*(?P<name>[a-z][\w./-]{0,120}):\s+(?P<count>\d{1,12}[a-zA-Z]*)\s*$")
-_REQUEST = re.compile(r"\s*(?P<name>[a-z][\w./-]{0,120})\s+(?P<requests>\d{1,12})\S*(?:\s+\(\d+%\))?\s+\d")
+_REQUEST = re.compile(r"\s*(?P<name>[a-z][\w./-]{0,120})\s+(?P<requests>\d{1,12})\S{0,16}(?:\s{1,16}\(\d{1,6}%\))?\s+\d")
 _CONDITION = re.compile(r"\s*(?P<type>[A-Z][\w./-]{1,80})\s+(?P<status>True|False|Unknown)(?:\s+(?P<rest>\S.*))?$")
 _DATE = re.compile(r"[A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} \d{4} [\d:]{8} [+-]\d{4}\s*")
 _EVENT = re.compile(r"\s*(?P<type>Normal|Warning)\s+(?P<reason>[A-Z]\w{1,60})\s+(?P<rest>\S.*)$")

@@ -31,7 +31,9 @@ _RANK = re.compile(
 )
 _AVERAGE = re.compile(r"#\s*Avg bus bandwidth\s*:\s*(\S{1,40})")
 _BOUNDS = re.compile(r"#\s*Out of bounds values\s*:\s*(-?\d{1,18})\s*(\w{0,20})")
-_FAILURE = re.compile(r"(?P<host>[\w.-]{1,255}): Test (?P<what>NCCL|CUDA) failure (?P<where>\S{1,80}) '(?P<text>[^'\n]{0,200})'?")
+_FAILURE = re.compile(
+    r"(?<![\w.-])(?P<host>[\w.-]{1,255}): Test (?P<what>NCCL|CUDA) failure (?P<where>\S{1,80}) '(?P<text>[^'\n]{0,200})'?"
+)
 _FAILURE_TAIL = re.compile(r"\.\. [\w.-]{1,255} pid \d{1,10}: Test failure")
 _VERSION = re.compile(r"#\s*nccl-tests version (\S{1,40})(?:.*?nccl-library=(\d{1,9}))?")
 _SETTINGS = re.compile(r"#\s*nThread \d")

@@ -6,6 +6,7 @@ import re
 
 from kilter.facts.accelerator import Accelerator, MigDevice, Process, Reading
 from kilter.facts.pci import pci_address
+from kilter.intake.captures.bounded import lines
 from kilter.intake.captures.nvidia_smi import put_driver, timestamp
 from kilter.intake.fragment import Block, Fragment
 
@@ -14,11 +15,13 @@ _DEVICE = re.compile(
     r"\|\s+(\d+)\s+(.*?)\s+(On|Off|N/A|ERR!)\s*\|\s*([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])\s+(\S+)\s*\|\s*(.*?)\s*\|\s*$"
 )
 _STATE = re.compile(
-    r"\|\s*(\S+)\s+(N/A|ERR!|\d+C)\s+(P\d+|N/A|ERR!)\s+(\S+)\s*/\s*(\S+)\s*\|\s*(\S+)\s*/\s*(\S+)\s*\|\s*(N/A|ERR!|\d+%)\s+(.*?)\s*\|\s*$"
+    r"\|\s*(\S+)\s+(N/A|ERR!|\d+C)\s+(P\d+|N/A|ERR!)\s+(\S+)\s*/\s*(\S+)\s*\|\s*(\S+)\s*/\s*(\S+)\s*\|\s*(N/A|ERR!|\d+%)\s+(\S?.{0,80}?)\s{0,64}\|\s*$"
 )
 _MIG_MODE = re.compile(r"\|[^|]*\|[^|]*\|\s*(Enabled|Disabled|N/A)(\*?)\s*\|\s*$")
 _MIG_ROW = re.compile(r"\|\s+(\d+)\s+(\d+)\s+(\d+)\s+(\d+)\s*\|\s*\S+\s*/\s*(\d+)MiB\s*\|")
-_PROCESS = re.compile(r"\|\s+(\d+)\s+(?:(?:N/A|\d+)\s+(?:N/A|\d+)\s+)?(\d+)\s+(C\+G|M\+C|C|G)\s+(.*?)\s+(\d+MiB|N/A)\s*\|\s*$")
+_PROCESS = re.compile(
+    r"\|\s+(\d+)\s+(?:(?:N/A|\d+)\s+(?:N/A|\d+)\s+)?(\d+)\s+(C\+G|M\+C|C|G)\s+(.{0,200}?)\s{1,64}(\d+MiB|N/A)\s*\|\s*$"
+)
 _TIME = re.compile(r"[A-Z][a-z]{2} [A-Z][a-z]{2} +\d+ \d\d:\d\d:\d\d \d{4}\s*$")
 
 
@@ -42,7 +45,7 @@ def parse(block: Block, fragment: Fragment) -> None:
     gpus: dict[int, Accelerator] = {}
     current: Accelerator | None = None
     reading: Reading | None = None
-    for number, line in block.numbered():
+    for number, line in lines(block, fragment):
         ref = fragment.ref(number)
         if "NVIDIA-SMI" in line and line.startswith("|"):
             for key, value in _HEADER.findall(line):

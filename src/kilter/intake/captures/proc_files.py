@@ -41,7 +41,7 @@ def _meminfo(block: Block, fragment: Fragment) -> None:
 
 # --- /proc/cpuinfo
 
-_CPUINFO = re.compile(r"([A-Za-z][\w /()-]*?)\s*:(?: (.*)|)$")
+_CPUINFO = re.compile(r"([A-Za-z][\w /()-]{0,60}?)\s{0,64}:(?: (.*)|)$")
 _CPU_NUMBERS = {"cpu family": "family", "model": "model_number", "stepping": "stepping"}
 
 
@@ -133,7 +133,7 @@ def _modules(block: Block, fragment: Fragment) -> None:
 
 # --- /proc/driver/nvidia/version
 
-_NVRM = re.compile(r"NVRM version: (.*?)\s+(\d+\.\d+(?:\.\d+)*)(?:\s|$)")
+_NVRM = re.compile(r"NVRM version: (.{0,160}?)\s{1,32}(\d{1,6}\.\d{1,6}(?:\.\d{1,6}){0,3})(?:\s|$)")
 
 
 def _nvidia_version(block: Block, fragment: Fragment) -> None:
@@ -150,7 +150,7 @@ def _nvidia_version(block: Block, fragment: Fragment) -> None:
 
 # --- /proc/<pid>/limits
 
-_LIMIT = re.compile(r"Max ([a-z ]+?)\s{2,}(\d+|unlimited)\s+(\d+|unlimited)(?:\s+\S+)?$")
+_LIMIT = re.compile(r"Max ([a-z ]{1,40}?)\s{2,64}(\d+|unlimited)\s+(\d+|unlimited)(?:\s+\S+)?$")
 _LIMIT_FIELDS = {
     "locked memory": "memlock_bytes",
     "stack size": "stack_bytes",
@@ -276,7 +276,7 @@ _FIRST_LINES: list[tuple[re.Pattern[str], _Reader]] = [
     (re.compile(r"Limit\s+Soft Limit"), _limits),
     (re.compile(r"Module\s+Size\s+Used by"), _modules),
     (_MODULE, _modules),
-    (re.compile(r"Linux \S+ \d+\.\d+"), _uname),
+    (re.compile(r"Linux \S{1,255} \d{1,4}\.\d"), _uname),
     (re.compile(r"(?:PRETTY_NAME|NAME|ID|VERSION|DISTRIB_ID)="), _os_release),
     (re.compile(r"(?:Filesystem|文件系统|Dateisystem|Sys\. de fichiers)\s"), _df),
     (re.compile(r"BOOT_IMAGE=|(?:root|console|ro|quiet|initrd)\b[= ]|.*\b(?:root|console)="), _cmdline),
