@@ -30,6 +30,7 @@ import hostile
 from kilter.diagnose.engine import diagnose
 from kilter.intake.encoding import decode
 from kilter.intake.read import UnusableInput, read_paths
+from kilter.intake.unpack import is_packed
 from kilter.report.json import diagnosis_json
 from kilter.report.text import diagnosis_text
 from mangle import FOREIGN, HARMS
@@ -272,7 +273,14 @@ def check(path: Path, *, twice: bool, commands: bool) -> None:
             raise Broken(f"{item.notes}")
         if item.unrecognised_lines > item.lines:
             raise Broken(f"{item.unrecognised_lines} of {item.lines} lines not understood")
-        if item.lines and not item.tools and not item.notes and not item.unrecognised_lines and not _is_blank(path):
+        if (
+            item.name == str(path)
+            and item.lines
+            and not item.tools
+            and not item.notes
+            and not item.unrecognised_lines
+            and not _is_blank(path)
+        ):
             raise Broken("nothing was read, and nothing says so")
     diagnosis = diagnose(case)
     _fits("the report", diagnosis_text(case, diagnosis))
@@ -289,7 +297,7 @@ def check(path: Path, *, twice: bool, commands: bool) -> None:
 
 
 def _is_blank(path: Path) -> bool:
-    return path.is_dir() or not decode(path.read_bytes()).strip()
+    return path.is_dir() or is_packed(path.read_bytes()) or not decode(path.read_bytes()).strip()
 
 
 def every_command(path: Path) -> None:

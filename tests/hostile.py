@@ -80,7 +80,7 @@ def zip_of(members: Iterable[tuple[str, bytes]], *, links: bool = False) -> byte
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in members:
-            archive.writestr(zipfile.ZipInfo(name.encode("utf-8", "replace").decode()), data)
+            archive.writestr(zipfile.ZipInfo(name.encode("utf-8", "replace").decode()), data, zipfile.ZIP_DEFLATED)
         if links:
             info = zipfile.ZipInfo("node-a/passwd.log")
             info.external_attr = 0o120777 << 16

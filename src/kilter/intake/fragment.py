@@ -15,6 +15,10 @@ from kilter.facts.nccl import NcclJob
 from kilter.facts.network import NetInterface
 from kilter.facts.pci import PciDevice, pci_address
 
+#: Outputs of a fleet, pasted one after the other, have thousands; a text of a megabyte can claim a hundred thousand.
+MAX_ACCELERATORS = 4096
+_TOO_MANY = f"more than {MAX_ACCELERATORS}"
+
 
 class Block(msgspec.Struct, kw_only=True):
     """A run of lines that one tool printed."""
@@ -85,9 +89,12 @@ class Fragment:
         return nic
 
     def accelerator(self, line: int = 0) -> Accelerator:
-        """A new accelerator entry; merging by PCI address, UUID or index happens later."""
+        """A new accelerator entry; merging by PCI address, UUID or index happens later. Beyond :data:`MAX_ACCELERATORS` it is not kept."""
         if self.snapshot.accelerators is None:
             self.snapshot.accelerators = []
         accelerator = Accelerator(origin={"": self.ref(line)})
-        self.snapshot.accelerators.append(accelerator)
+        if len(self.snapshot.accelerators) < MAX_ACCELERATORS:
+            self.snapshot.accelerators.append(accelerator)
+        elif not any(note.startswith(_TOO_MANY) for note in self.notes):
+            self.note(f"{_TOO_MANY} accelerators in one output; the rest, from line {line} on, is left out")
         return accelerator

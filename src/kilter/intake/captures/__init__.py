@@ -65,7 +65,7 @@ CAPTURES: list[Capture] = [
     Capture("nvidia-smi --version", r"NVIDIA-SMI version\s+: ", "nvidia_smi_version"),
     Capture(
         "nvidia-smi --query-gpu",
-        r"(?=[^\n]*\b(?:uuid|gpu_uuid|pci\.bus_id|driver_version|pstate|utilization\.gpu|temperature\.gpu|memory\.(?:used|total)|power\.draw|ecc\.mode|clocks\.|pcie\.link)\b)[a-z][\w.]*(?: \[[^\]\n]*\])?(?:, ?[a-z][\w.]*(?: \[[^\]\n]*\])?)+[ \t]*$",
+        r"(?=[a-z])(?=[^\n]*\b(?:uuid|gpu_uuid|pci\.bus_id|driver_version|pstate|utilization\.gpu|temperature\.gpu|memory\.(?:used|total)|power\.draw|ecc\.mode|clocks\.|pcie\.link)\b)[a-z][\w.]*(?: \[[^\]\n]*\])?(?:, ?[a-z][\w.]*(?: \[[^\]\n]*\])?)+[ \t]*$",
         "nvidia_smi_csv",
     ),
     Capture(
@@ -285,7 +285,8 @@ CAPTURES: list[Capture] = [
     ),
 ]
 
-STARTS = re.compile("|".join(f"^(?P<c{i}>{capture.start})" for i, capture in enumerate(CAPTURES)), re.M)
+# The groups that tell which one matched stand empty behind each alternative: then the search looks at an alternative's first character only.
+STARTS = re.compile("^(?=.)(?:" + "|".join(f"(?:{capture.start})(?P<c{i}>)" for i, capture in enumerate(CAPTURES)) + ")", re.M)
 
 
 def capture_of(match: re.Match[str]) -> Capture:

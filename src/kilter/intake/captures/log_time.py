@@ -72,7 +72,7 @@ def _iso(match: re.Match[str]) -> Stamp | None:
     day, clock, fraction, zone, node = match.groups()
     try:
         moment = datetime.datetime.fromisoformat(f"{day}T{clock}")
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     offset = UTC
     if zone and zone not in ("Z", "UTC"):
@@ -93,7 +93,7 @@ def _syslog(match: re.Match[str], year: int) -> Stamp | None:
         return None
     try:
         moment = datetime.datetime(int(printed_year or year), month, int(day), int(hour), int(minute), int(second), tzinfo=UTC)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     time = moment.timestamp() + (float(f"0.{fraction}") if fraction else 0.0)
     return Stamp(match.end(), time, Clock.LOCAL, 0.0 if fraction else 0.5, node, not printed_year)
@@ -122,7 +122,7 @@ def read_stamp(line: str, *, year: int) -> Stamp:
             moment = datetime.datetime(
                 int(printed_year), _MONTHS[word.lower()], int(day), int(hour), int(minute), int(second), tzinfo=UTC
             )
-        except (ValueError, KeyError):
+        except (ValueError, KeyError, OverflowError):
             return Stamp(match.end(), node=node)
         # dmesg -T computes wall time from the boot clock; it drifts by seconds over suspend and NTP slews.
         return Stamp(match.end(), moment.timestamp(), Clock.LOCAL, 1.0, node)
