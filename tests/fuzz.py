@@ -33,7 +33,7 @@ from kilter.intake.read import UnusableInput, read_paths
 from kilter.intake.unpack import is_packed
 from kilter.report.json import diagnosis_json
 from kilter.report.text import diagnosis_text
-from mangle import FOREIGN, HARMS
+from mangle import FOREIGN, HARMS, written_samples
 
 DATA = Path(__file__).parent / "data"
 #: CPU seconds for an input below 1 MB.
@@ -50,9 +50,10 @@ class TooSlow(BaseException):
 
 
 def texts() -> list[tuple[str, str]]:
-    """(name, text) of every capture, long ones cut."""
+    """(name, text) of every capture, long ones cut, and of those that stand in the tests."""
     paths = [p for p in sorted(DATA.rglob("*")) if p.is_file() and p.name != "case.yaml"]
-    return [(path.name, path.read_bytes()[:200_000].decode("utf-8", "replace")) for path in paths]
+    captures = [(path.name, path.read_bytes()[:200_000].decode("utf-8", "replace")) for path in paths]
+    return captures + written_samples()
 
 
 def window(rng: random.Random, text: str) -> str:

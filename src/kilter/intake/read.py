@@ -17,7 +17,19 @@ from kilter.intake.encoding import decode
 from kilter.intake.fragment import Fragment
 from kilter.intake.merge import assemble
 from kilter.intake.paste import read_text
-from kilter.intake.unpack import MAX_DEPTH, MAX_TEXT, Budget, Member, is_tar, is_zip, tar_members, unpack, year_of, zip_members
+from kilter.intake.unpack import (
+    ARCHIVES,
+    MAX_DEPTH,
+    MAX_TEXT,
+    Budget,
+    Member,
+    is_tar,
+    is_zip,
+    tar_members,
+    unpack,
+    year_of,
+    zip_members,
+)
 
 
 class UnusableInput(Exception):
@@ -66,14 +78,11 @@ def _large(path: Path, name: str, group: str, fragments: list[Fragment], inputs:
     inputs.append(summary)
 
 
-_ARCHIVES = (".tar", ".tgz", ".tar.gz", ".tar.xz", ".txz", ".tar.bz2", ".zip")
-
-
 def _stem(name: str) -> str:
     """What an archive without folders is filed under: its name, or the node that it names; "" for what is no archive by name."""
     base = name.replace(":", "/").rsplit("/", 1)[-1]
     stem = base.split(".")[0]
-    return (bundle.node(stem) or stem) if base.endswith(_ARCHIVES) else ""
+    return (bundle.node(stem) or stem) if base.endswith(ARCHIVES) else ""
 
 
 def _expand(file: _File, budget: Budget | None = None, depth: int = 0) -> Iterator[_File]:

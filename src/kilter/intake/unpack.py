@@ -17,6 +17,8 @@ from kilter.intake import bundle
 #: Larger texts are read up to here, and the report says so.
 MAX_TEXT = 256 << 20
 MAX_MEMBERS = 200_000
+#: How names of archives end.
+ARCHIVES = (".tar", ".tgz", ".tar.gz", ".tar.xz", ".txz", ".tar.bz2", ".tbz2", ".zip")
 #: Archives in archives: a bundle of a fleet holds one of each node, which holds packed logs.
 MAX_DEPTH = 4
 #: Logs shrink to a tenth or a thirtieth; deflate ends at 1:1032 (zlib's technical notes), and what comes near it is a bomb.

@@ -110,12 +110,18 @@ def _evidence(out: _Writer, finding: Finding) -> None:
             out.labelled("", f"... {len(lines) - MAX_LINES} more lines in --json")
 
 
+def _id(finding: Finding) -> str:
+    """The id, whose last part may be a word of the input."""
+    text = plain(finding.id)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
 def _one(out: _Writer, findings: list[Finding], case: Case, signs: list[Finding]) -> None:
     finding = findings[0]
     badge = out.paint(
         f" {finding.severity.value.upper()} " if out.color else finding.severity.value.upper(), _COLOURS[finding.severity]
     )
-    out.add(f"{badge}  {out.paint(plain(finding.id), '1')}")
+    out.add(f"{badge}  {out.paint(_id(finding), '1')}")
     out.labelled("where", subjects(findings, case))
     out.labelled("what", finding.what)
     if moment := when(finding):
@@ -144,7 +150,7 @@ def _one(out: _Writer, findings: list[Finding], case: Case, signs: list[Finding]
 
 def _brief(out: _Writer, findings: list[Finding], case: Case) -> None:
     finding = findings[0]
-    prefix = f"  {plain(finding.id)}  "
+    prefix = f"  {_id(finding)}  "
     text = f"{finding.what} ({subjects(findings, case)})"
     for line in textwrap.wrap(plain(text), out.width, initial_indent=prefix, subsequent_indent="      ", break_on_hyphens=False):
         out.add(line)
