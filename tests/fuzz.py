@@ -378,10 +378,10 @@ def _work(seeds: range, results: Any) -> None:
     for seed in seeds:
         batch.append(one(maker, seed))
         if len(batch) == 50 or batch[-1].failure:
-            results.put(batch)
+            results.put((batch, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss))
             batch = []
-    results.put(batch)
-    results.put(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+    results.put((batch, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss))
+    results.put(None)
 
 
 class Stopped(BaseException):
@@ -421,10 +421,12 @@ def run(count: int, seed: int, *, jobs: int = 1, seconds: float = 0, quiet: bool
                 time.sleep(0.05)
                 continue
             told = results.get()
-            if isinstance(told, int):
-                finished, peak = finished + 1, max(peak, told)
+            if told is None:
+                finished += 1
                 continue
-            for item in told:
+            batch, memory = told
+            peak = max(peak, memory)
+            for item in batch:
                 done += 1
                 total += item.seconds
                 kinds[item.kind] += 1

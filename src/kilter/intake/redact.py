@@ -189,14 +189,16 @@ class Redactor:
             not name
             or low in self._names
             or low in self._placed
-            or name.isdigit()
+            or name.isdecimal()
             or _is_ipv4(name)
             or low in ("localhost", "none")
         ):
             return
         short, _, domain = low.partition(".")
         token = self._names.get(short) or self._placed.get(short) or self._token("host", short, lambda n: f"host-{n}")
-        at_large = forced or (len(short) >= 3 and short not in _COMMON and not _TOOLISH.fullmatch(short) and not short.isdigit())
+        at_large = forced or (
+            len(short) >= 3 and short not in _COMMON and not _TOOLISH.fullmatch(short) and not short.isdecimal()
+        )
         (self._names if at_large else self._placed)[short] = token
         if domain:
             self._names[low] = token
@@ -223,7 +225,7 @@ class Redactor:
         width = len(value)
 
         def make(number: int) -> str:
-            return f"{number:0{width}d}" if value.isdigit() else f"SN{number:0{max(width - 2, 1)}d}"
+            return f"{number:0{width}d}" if value.isdecimal() else f"SN{number:0{max(width - 2, 1)}d}"
 
         self._serials[value] = self._token("serial", value, make)
 
@@ -391,7 +393,7 @@ class Redactor:
 
     def _short_uuid(self, match: re.Match[str]) -> str:
         prefix, value = match.groups()
-        if value.isdigit() and len(value) < 8:
+        if value.isdecimal() and len(value) < 8:
             return match.group(0)
         full = next(
             (token for (kind, original), token in self.mapping.items() if kind == "UUID" and original.startswith(value)), ""
@@ -506,7 +508,7 @@ def _doc4(number: int) -> str:
 
 def _is_ipv4(text: str) -> bool:
     parts = text.split(".")
-    return len(parts) == 4 and all(p.isdigit() and len(p) <= 3 and int(p) < 256 and (p == "0" or p[0] != "0") for p in parts)
+    return len(parts) == 4 and all(p.isdecimal() and len(p) <= 3 and int(p) < 256 and (p == "0" or p[0] != "0") for p in parts)
 
 
 def _looks_secret(blob: str) -> bool:

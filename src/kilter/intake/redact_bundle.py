@@ -212,7 +212,11 @@ def _open(member: _Member) -> _Text | _Archive | str:
     raw = member.stream
     if not isinstance(raw, io.BufferedReader):
         raw = io.BufferedReader(raw)  # type: ignore[type-var]  # zip's stream is raw enough
-    packing = next((name for magic, name in _PACKED if raw.peek(8).startswith(magic)), "")
+    try:
+        start = raw.peek(8)
+    except _DAMAGE as error:
+        return f"damaged: {error}"
+    packing = next((name for magic, name in _PACKED if start.startswith(magic)), "")
     stream: IO[bytes] = raw
     if packing == "gz":
         stream = io.BufferedReader(gzip.GzipFile(fileobj=raw))

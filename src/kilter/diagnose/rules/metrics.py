@@ -82,7 +82,7 @@ def missing_for_one(snapshot: Snapshot, ctx: Context) -> Iterator[Finding]:
             confidence="medium",
             sop=None if lost else "",
         )
-    seen = {key for key in names if key.isdigit()}
+    seen = {key for key in names if key.isdecimal()}
     listed = [gpu for gpu in snapshot.accelerators or [] if gpu.index is not None]
     # More than half without metrics is an exporter told to watch some GPUs only.
     if seen and len(names) < len(listed) <= 2 * len(names):

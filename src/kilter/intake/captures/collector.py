@@ -39,7 +39,7 @@ def _manifest(block: Block, fragment: Fragment) -> None:
     silent: list[str] = []
     for number, line in lines(block, fragment):
         key, _, value = line.partition(": ")
-        if key == "epoch" and value.isdigit():
+        if key == "epoch" and value.isdecimal():
             fragment.source.time = float(value)
         elif key == "uptime":
             try:

@@ -60,7 +60,7 @@ def _setting(nic: NetInterface, key: str, value: str, ref: Ref) -> None:
 def _pair(nic: NetInterface, section: str, key: str, value: str, ref: Ref) -> None:
     if section == "Ring parameters" and key in ("RX", "TX"):
         field = f"{key.lower()}_ring"
-        if value.isdigit():
+        if value.isdecimal():
             nic.put(field, int(value), ref)
         else:
             nic.lacks(field, Reason.NOT_SUPPORTED, f"ethtool -g prints {key}: {value}")

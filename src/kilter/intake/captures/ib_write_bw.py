@@ -85,7 +85,13 @@ def parse(block: Block, fragment: Fragment) -> None:
             conditions["test"] = found.group(1)
         elif fields := _FIELD.findall(line):
             conditions.update({_CONDITIONS[name]: value.removesuffix("[B]") for name, value in fields if name in _CONDITIONS})
-        elif text[0].isdigit() and columns and len(tokens := text.split()) >= 3 and tokens[0].isdigit() and tokens[1].isdigit():
+        elif (
+            text[0].isdecimal()
+            and columns
+            and len(tokens := text.split()) >= 3
+            and tokens[0].isdecimal()
+            and tokens[1].isdecimal()
+        ):
             key = (conditions.get("test", ""), conditions.get("device", ""), *tokens)
             if key in seen:
                 twice += 1

@@ -300,7 +300,7 @@ class KernelLog:
             return Stamp(0), ""
         node = record.get("_HOSTNAME")
         micros = str(record.get("__REALTIME_TIMESTAMP", ""))
-        time = int(micros) / 1e6 if micros.isdigit() and len(micros) < 20 else None
+        time = int(micros) / 1e6 if micros.isdecimal() and len(micros) < 20 else None
         return Stamp(0, time, Clock.UTC if time is not None else Clock.NONE, 0.0, node if isinstance(node, str) else ""), message
 
     def _multi_line(self, number: int, message: str) -> bool:

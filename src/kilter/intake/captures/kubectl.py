@@ -148,9 +148,9 @@ def _amount(field: str) -> Callable[[ClusterNode, str, int, Fragment], None]:
         match = _RESOURCE.match(text)
         if match is None:
             return
-        if GPU.match(match["name"]) and match["count"].isdigit():
+        if GPU.match(match["name"]) and match["count"].isdecimal():
             node.put(field, (getattr(node, field) or 0) + int(match["count"]), fragment.ref(number))
-        elif match["name"] == "cpu" and field == "gpus_total" and match["count"].isdigit():
+        elif match["name"] == "cpu" and field == "gpus_total" and match["count"].isdecimal():
             node.put("cpus_total", int(match["count"]), fragment.ref(number))
         elif match["name"] == "memory" and field == "gpus_total" and match["count"].endswith("Ki"):
             node.put("memory_total_mib", int(match["count"][:-2]) // 1024, fragment.ref(number))
@@ -200,15 +200,15 @@ def _pod(record: list[tuple[int, str]], fragment: Fragment) -> None:
                 pod.put("state", value, ref)
         elif key == "Reason" and section in _TOP and value:
             pod.put("reason", value, ref)
-        elif key == "Exit Code" and value.isdigit():
+        elif key == "Exit Code" and value.isdecimal():
             pod.put("exit_code", int(value), ref)
-        elif key == "Restart Count" and value.isdigit():
+        elif key == "Restart Count" and value.isdecimal():
             pod.put("restarts", max(int(value), pod.restarts or 0), ref)
         elif (
             limits == "Limits"
             and (counted := _RESOURCE.match(text))
             and GPU.match(counted["name"])
-            and counted["count"].isdigit()
+            and counted["count"].isdecimal()
         ):
             gpus += int(counted["count"])
             pod.put("gpus", gpus, ref)

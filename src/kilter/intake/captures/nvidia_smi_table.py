@@ -64,7 +64,7 @@ def parse(block: Block, fragment: Fragment) -> None:
                 current.put("persistence_mode", persistence == "On", ref)
             if "ERR!" in (persistence, name, ecc):
                 current.put("error", "nvidia-smi prints ERR!", ref)
-            if ecc.isdigit():
+            if ecc.isdecimal():
                 current.put("ecc_mode", True, ref)
             elif ecc == "Off":
                 current.put("ecc_mode", False, ref)

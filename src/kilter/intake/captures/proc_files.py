@@ -57,21 +57,21 @@ def _cpuinfo(block: Block, fragment: Fragment) -> None:
             fragment.unparsed(line, raw)
             continue
         key, value = match[1].strip(), (match[2] or "").strip()
-        if key == "processor" and value.isdigit():
+        if key == "processor" and value.isdecimal():
             processors += 1
             package = ""
         elif key == "physical id":
             package = value
             per_package[package] = per_package.get(package, 0) + 1
-        elif key == "siblings" and value.isdigit():
+        elif key == "siblings" and value.isdecimal():
             siblings[package] = int(value)
-        elif key == "cpu cores" and value.isdigit():
+        elif key == "cpu cores" and value.isdecimal():
             cpu.put("cores_per_socket", int(value), ref)
         elif cpu.model is None and key == "model name":
             cpu.put("model", value or None, ref)
         elif cpu.vendor is None and key == "vendor_id":
             cpu.put("vendor", value or None, ref)
-        elif key in _CPU_NUMBERS and value.isdigit() and getattr(cpu, _CPU_NUMBERS[key]) is None:
+        elif key in _CPU_NUMBERS and value.isdecimal() and getattr(cpu, _CPU_NUMBERS[key]) is None:
             cpu.put(_CPU_NUMBERS[key], int(value), ref)
         elif cpu.flags is None and key in ("flags", "Features"):
             cpu.put("flags", value.split(), ref)
@@ -166,7 +166,7 @@ def _limits(block: Block, fragment: Fragment) -> None:
     for line, raw in lines(block, fragment):
         text = raw.strip()
         if text.startswith("Limit "):
-            scope = "a process" if pid is None else f"pid {pid[1]}" if pid[1].isdigit() else "shell"
+            scope = "a process" if pid is None else f"pid {pid[1]}" if pid[1].isdecimal() else "shell"
             limits.put("scope", scope, fragment.ref(line))
         elif match := _LIMIT.match(text):
             if field := _LIMIT_FIELDS.get(match[1]):

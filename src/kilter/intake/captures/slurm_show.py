@@ -121,7 +121,7 @@ def parse_jobs(block: Block, fragment: Fragment) -> None:
         array, task = get("ArrayJobId")[0], get("ArrayTaskId")[0]
         if array and task and not values.nothing(task):
             identity = f"{array}_{task if values.number(task) is not None else f'[{task}]'}"
-        if not identity[:1].isdigit():
+        if not identity[:1].isdecimal():
             fragment.unparsed(start, f"JobId={identity}"[:200])
             continue
         job = ClusterJob(id=identity, origin={"": fragment.ref(start)})

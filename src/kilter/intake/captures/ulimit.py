@@ -50,7 +50,7 @@ def parse(block: Block, fragment: Fragment) -> None:
             continue
         if match[2] == "unlimited" or match[2] == "-1":
             limits.put(field, UNLIMITED, fragment.ref(line))
-        elif match[2].isdigit():
+        elif match[2].isdecimal():
             limits.put(field, int(match[2]) * _factor(match[1], letter), fragment.ref(line))
         else:
             limits.lacks(field, Reason.NOT_READABLE, f"ulimit prints {match[2]!r}")

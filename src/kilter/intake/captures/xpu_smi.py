@@ -316,7 +316,7 @@ class _Reader:
             for device in self.by_index.values():
                 device.put("processes", [], self.fragment.ref(line))
             return True
-        if len(words) < 6 or not words[0].isdigit() or not words[3].isdigit() or len(words[3]) > 9:
+        if len(words) < 6 or not words[0].isdecimal() or not words[3].isdecimal() or len(words[3]) > 9:
             return False
         owner = self.by_index.get(int(words[0][:6]))
         if owner is None:
@@ -344,7 +344,7 @@ class _Reader:
             return True
         if self.section == "VIDEO":
             return True
-        if not self.columns or not cells[0].isdigit() or len(cells[0]) > 4:
+        if not self.columns or not cells[0].isdecimal() or len(cells[0]) > 4:
             return False
         values = dict(zip(self.columns, cells, strict=False))
         device = self.new(line, int(cells[0]))
