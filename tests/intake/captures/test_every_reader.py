@@ -111,3 +111,16 @@ def test_a_reader_takes_long_lines_and_numbers(capture: Capture) -> None:
     for text in texts:
         _, summary = read_text("capture.txt", text, year=2026)
         assert not [note for note in summary.notes if "failed at line" in note]
+
+
+#: Readers of logs and of long descriptions, most of whose lines say nothing of hardware: what they pass over is not counted.
+PASSES_OVER = {"container log", "Fabric Manager log", "kubectl describe", "sdiag"}
+
+
+@pytest.mark.parametrize("capture", [c for c in CAPTURES if c.tool not in PASSES_OVER], ids=lambda c: c.tool.replace("/", "-"))
+def test_a_foreign_line_is_counted(capture: Capture) -> None:
+    lines = samples_of(capture)[0].split("\n")
+    _, before = read_text("capture.txt", "\n".join(lines), year=2026)
+    at = max(len(lines) // 2, 1)
+    _, after = read_text("capture.txt", "\n".join([*lines[:at], "~~ zqx quux marker of nothing ~~", *lines[at:]]), year=2026)
+    assert after.unrecognised_lines > before.unrecognised_lines or after.notes != before.notes

@@ -50,5 +50,7 @@ def _manifest(block: Block, fragment: Fragment) -> None:
             fragment.note(f"collected as uid {value.strip()}, not as root: PCI capabilities and the kernel log may be missing")
         elif (match := _ROW.match(line)) and match.group(1) in ("hung", "timeout", "124", "137"):
             silent.append(match.group(4))
+        elif ": " not in line and "\t" not in line and not line.startswith(("kilter collector", "#")):
+            fragment.unparsed(number, line)
     if silent:
         fragment.note(f"no answer within the time limit: {', '.join(silent)}")
