@@ -19,7 +19,7 @@ from typing import IO, NamedTuple
 import msgspec
 
 from kilter.intake.redact import Redactor
-from kilter.intake.unpack import ARCHIVES, MAX_DEPTH, is_tar, is_zip, year_of
+from kilter.intake.unpack import ARCHIVES, MAX_DEPTH, Budget, is_tar, is_zip, year_of
 
 #: Texts are worked on in pieces of this size, cut at line ends.
 PIECE = 8 << 20
@@ -60,6 +60,7 @@ class _Member(NamedTuple):
     year: int
     link: str  # target of a symbolic link, else ""
     stream: IO[bytes] | None
+    budget: Budget
     why: str = ""  # it cannot be read
 
 
@@ -91,14 +92,15 @@ def _look(member: _Member, depth: int) -> Iterator[_Item]:
             total = 0
             while data := text.stream.read(PIECE):
                 total += len(data)
-                if total > MAX_FILE:
+                text.budget.left -= len(data)
+                if total > MAX_FILE or text.budget.left <= 0:
                     break
                 spool.write(data)
         except _DAMAGE:
             pass  # a cut-off file gives what it holds
         spool.seek(0)
         try:
-            for inner in _zip(spool) if text.is_zip else _tar(spool):
+            for inner in _zip(spool, text.budget) if text.is_zip else _tar(spool, text.budget):
                 yield from _look(inner._replace(name=_inside(member.name, inner.name)), depth + 1)
         except _DAMAGE as error:
             yield _Item(f"{member.name}/(rest)", member.year, "", f"an archive that breaks here: {error}")
@@ -113,7 +115,7 @@ def _inside(archive: str, name: str) -> str:
     return f"{folder}/{stem}/{name}" if folder else f"{stem}/{name}"
 
 
-def _zip(file: IO[bytes] | Path) -> Iterator[_Member]:
+def _zip(file: IO[bytes] | Path, budget: Budget) -> Iterator[_Member]:
     with zipfile.ZipFile(file) as archive:
         for info in archive.infolist():
             if not info.is_dir():
@@ -121,19 +123,19 @@ def _zip(file: IO[bytes] | Path) -> Iterator[_Member]:
                     member = archive.open(info)
                 except _DAMAGE as error:
                     why = "encrypted" if info.flag_bits & 1 else f"damaged: {error}"
-                    yield _Member(info.filename, info.date_time[0], "", None, why)
+                    yield _Member(info.filename, info.date_time[0], "", None, budget, why)
                     continue
                 with member:
-                    yield _Member(info.filename, info.date_time[0], "", member)
+                    yield _Member(info.filename, info.date_time[0], "", member, budget)
 
 
-def _tar(file: IO[bytes] | Path) -> Iterator[_Member]:
+def _tar(file: IO[bytes] | Path, budget: Budget) -> Iterator[_Member]:
     with tarfile.open(file, mode="r|*") if isinstance(file, Path) else tarfile.open(fileobj=file, mode="r|*") as archive:
         for item in archive:
             if item.issym():
-                yield _Member(item.name, year_of(item.mtime), item.linkname, None)
+                yield _Member(item.name, year_of(item.mtime), item.linkname, None, budget)
             elif item.isfile() and (content := archive.extractfile(item)) is not None:
-                yield _Member(item.name, year_of(item.mtime), "", content)
+                yield _Member(item.name, year_of(item.mtime), "", content, budget)
 
 
 def _members(path: Path) -> Iterator[_Member]:
@@ -144,21 +146,23 @@ def _members(path: Path) -> Iterator[_Member]:
                 file = Path(folder, name)
                 label = str(file.relative_to(path))
                 if file.is_symlink():
-                    yield _Member(label, year_of(file.lstat().st_mtime), os.readlink(file), None)
+                    yield _Member(label, year_of(file.lstat().st_mtime), os.readlink(file), None, Budget(0))
                 elif file.is_file():
                     with open(file, "rb") as stream:
-                        yield _Member(label, year_of(os.fstat(stream.fileno()).st_mtime), "", stream)
+                        status = os.fstat(stream.fileno())
+                        yield _Member(label, year_of(status.st_mtime), "", stream, Budget(status.st_size))
         return
+    budget = Budget(path.stat().st_size)
     with open(path, "rb") as stream:
         head = stream.read(1024)
     if head.startswith(b"PK\x03\x04"):
-        yield from _zip(path)
+        yield from _zip(path, budget)
         return
     if _is_tar(path):
-        yield from _tar(path)
+        yield from _tar(path, budget)
         return
     with open(path, "rb") as stream:
-        yield _Member(path.name, year_of(os.fstat(stream.fileno()).st_mtime), "", stream)
+        yield _Member(path.name, year_of(os.fstat(stream.fileno()).st_mtime), "", stream, budget)
 
 
 def _is_tar(path: Path) -> bool:
@@ -172,11 +176,13 @@ def _is_tar(path: Path) -> bool:
 class _Text(NamedTuple):
     stream: IO[bytes]
     packing: str  # gz, bz2, xz or ""
+    budget: Budget
 
 
 class _Archive(NamedTuple):
     stream: IO[bytes]
     is_zip: bool
+    budget: Budget
 
 
 #: How packed data begins that is not unpacked here: twice packed, zstd, lz4, 7-Zip, RAR, compress, lzip, cabinet, an empty or split zip.
@@ -230,12 +236,12 @@ def _open(member: _Member) -> _Text | _Archive | str:
     except _DAMAGE as error:
         return f"damaged: {error}"
     if is_zip(head) or is_tar(head):
-        return _Archive(stream, is_zip(head))
+        return _Archive(stream, is_zip(head), member.budget)
     if head.startswith(_OPAQUE):
         return "packed in a way that is not undone"
     if not _is_text(head):
         return "binary"
-    return _Text(stream, packing)
+    return _Text(stream, packing, member.budget)
 
 
 def _pieces(text: _Text) -> Iterator[str]:
@@ -248,7 +254,8 @@ def _pieces(text: _Text) -> Iterator[str]:
         except _DAMAGE:
             data = b""  # a cut-off compressed file gives what it holds
         total += len(data)
-        if not data or total > MAX_FILE:
+        text.budget.left -= len(data)
+        if not data or total > MAX_FILE or text.budget.left < 0:
             break
         cut = data.rfind(b"\n") + 1
         if not cut and len(rest) < 4 * PIECE:
@@ -369,6 +376,8 @@ def _copy(
             continue
         with tempfile.SpooledTemporaryFile(max_size=_SPOOL) as spool:
             _write(item.text, redactor, spool)
+            if item.text.budget.left < 0:
+                report.left_out.append(f"{name}: what follows in it, unpacked more than a hundred times its size")
             _add(archive, name, item.year, content=spool)
         report.files += 1
 
