@@ -8,7 +8,7 @@ from kilter.facts.pci import pci_address
 from kilter.intake.captures.bounded import lines
 from kilter.intake.fragment import Block, Fragment
 
-_HANDLE = re.compile(r"Unable to determine the device handle for (?:gpu |GPU ?)([0-9A-Fa-f:.]+): *(.*?)\.?\s*$", re.I)
+_HANDLE = re.compile(r"Unable to determine the device handle for (?:gpu |GPU ?)([0-9A-Fa-f:.]+): {0,16}(.*?)\.?$", re.I)
 _SOFTWARE = re.compile(r"(?:Failed to initialize NVML: .*|NVIDIA-SMI has failed because .*|No devices were found.*)")
 _VERSION = re.compile(r"NVML library version: ([\d.]+)")
 

@@ -10,7 +10,7 @@ from kilter.facts.pci import pci_address
 from kilter.intake.captures.bounded import lines
 from kilter.intake.fragment import Block, Fragment
 
-_GPU = re.compile(r"GPU (\d{1,4}): (.{1,200}?) \(UUID: ([^)]{0,200})\)?\s*$")
+_GPU = re.compile(r"GPU (\d{1,4}): (.{1,200}?) \(UUID: ([^)]{0,200})\)?\s{0,64}$")
 _MIG = re.compile(r"\s+MIG (\S+)\s+Device\s+\d+: \(UUID: ([^)]*)\)?")
 _LINK = re.compile(r"\s+Link (\d{1,4})[:,]? *(\S?.{0,200}?)\s{0,64}$")
 _SPEED = re.compile(r"(\d{1,6}(?:\.\d{1,6})?) GB/s$")

@@ -12,15 +12,15 @@ from kilter.intake.fragment import Block, Fragment
 
 _HEADER = re.compile(r"((?:NVIDIA-SMI|Driver Version|KMD Version|CUDA Version|CUDA UMD Version)):? *([\w./]+)")
 _DEVICE = re.compile(
-    r"\|\s+(\d+)\s+(.*?)\s+(On|Off|N/A|ERR!)\s*\|\s*([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])\s+(\S+)\s*\|\s*(.*?)\s*\|\s*$"
+    r"\|\s{1,16}(\d{1,4})\s{1,16}(.{0,80}?)\s{1,64}(On|Off|N/A|ERR!)\s{0,32}\|\s{0,32}([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])\s{1,32}(\S+)\s{0,32}\|\s{0,32}(.{0,60}?)\s{0,64}\|\s*$"
 )
 _STATE = re.compile(
-    r"\|\s*(\S+)\s+(N/A|ERR!|\d+C)\s+(P\d+|N/A|ERR!)\s+(\S+)\s*/\s*(\S+)\s*\|\s*(\S+)\s*/\s*(\S+)\s*\|\s*(N/A|ERR!|\d+%)\s+(\S?.{0,80}?)\s{0,64}\|\s*$"
+    r"\|\s*(\S+)\s+(N/A|ERR!|\d+C)\s+(P\d+|N/A|ERR!)\s+(\S+)\s*/\s*(\S+)\s*\|\s*(\S+)\s*/\s*(\S+)\s*\|\s*(N/A|ERR!|\d+%)\s{1,16}(\S?.{0,80}?)\s{0,64}\|\s*$"
 )
 _MIG_MODE = re.compile(r"\|[^|]*\|[^|]*\|\s*(Enabled|Disabled|N/A)(\*?)\s*\|\s*$")
 _MIG_ROW = re.compile(r"\|\s+(\d+)\s+(\d+)\s+(\d+)\s+(\d+)\s*\|\s*\S+\s*/\s*(\d+)MiB\s*\|")
 _PROCESS = re.compile(
-    r"\|\s+(\d+)\s+(?:(?:N/A|\d+)\s+(?:N/A|\d+)\s+)?(\d+)\s+(C\+G|M\+C|C|G)\s+(.{0,200}?)\s{1,64}(\d+MiB|N/A)\s*\|\s*$"
+    r"\|\s{1,16}(\d{1,4})\s{1,16}(?:(?:N/A|\d{1,4})\s{1,16}(?:N/A|\d{1,4})\s{1,16})?(\d{1,10})\s{1,16}(C\+G|M\+C|C|G)\s{1,16}(.{0,200}?)\s{1,64}(\d+MiB|N/A)\s*\|\s*$"
 )
 _TIME = re.compile(r"[A-Z][a-z]{2} [A-Z][a-z]{2} +\d+ \d\d:\d\d:\d\d \d{4}\s*$")
 

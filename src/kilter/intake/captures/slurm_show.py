@@ -16,7 +16,7 @@ from kilter.intake.captures.bounded import lines as bounded
 from kilter.intake.fragment import Block, Fragment
 
 _KEY = re.compile(r"(?:^|(?<=\s))([A-Z][A-Za-z_/:.]{0,60})=")
-_REASON = re.compile(r"(?P<text>.*?)\s*(?:\[(?P<user>[^\[\]@]*)@(?P<time>[^\[\]]*)\])?\s*$", re.S)
+_REASON = re.compile(r"(?P<text>.*?)\s{0,32}(?:\[(?P<user>[^\[\]@]*)@(?P<time>[^\[\]]*)\])?$", re.S)
 _MAX_LINE = 1 << 16  # show -o prints a job on one line
 
 Pairs = dict[str, tuple[str, int]]
@@ -77,7 +77,7 @@ def parse_nodes(block: Block, fragment: Fragment) -> None:
         node.put("partitions", [one for one in text.split(",") if one] or None, ref)
         _node_gpus(node_record=record, node=node, fragment=fragment)
         text, ref = get("Reason")
-        match = _REASON.match(text[:4096])
+        match = _REASON.match(text[:4096].strip())
         if match and match["text"] and not values.nothing(match["text"]):
             node.put("reason", match["text"], ref)
             node.put("reason_user", match["user"] or None, ref)

@@ -18,7 +18,7 @@ NOTHING = frozenset(
 _PARENS = re.compile(r"\([^()]*\)")
 _GPU_PART = re.compile(r"(?:gres[:/])?gpu(?:[:/](?P<type>[^:=,]+?))??(?:[:=](?P<count>\d{1,6}))?$", re.I)
 _DURATION = re.compile(r"(?:(\d{1,6})-)?(\d{1,8})(?::(\d{1,2}))?(?::(\d{1,2}))?$")
-_BRACKETS = re.compile(r"([^\[\],]*)\[([^\[\]]*)\]")
+_BRACKETS = re.compile(r"(?<![^\[\],])([^\[\],]*)\[([^\[\]]*)\]")
 
 
 def nothing(text: str) -> bool:

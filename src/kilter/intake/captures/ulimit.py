@@ -13,7 +13,7 @@ from kilter.facts.host import UNLIMITED
 from kilter.intake.captures.bounded import lines
 from kilter.intake.fragment import Block, Fragment
 
-_LINE = re.compile(r"(.+?)\s+(-?\d+|unlimited|hard|soft)$")
+_LINE = re.compile(r"(.{1,100}?)\s{1,100}(-?\d{1,20}|unlimited|hard|soft)$")
 _OPTION = re.compile(r"(?:^|[(, ])-([a-zA-Z])(?:[):]|$)")
 _FIELDS = {"l": "memlock_bytes", "s": "stack_bytes", "n": "nofile", "u": "nproc", "c": "core_bytes"}
 _WORDS = {"locked memory": "l", "stack": "s", "nofiles": "n", "process": "u", "coredump": "c", "memory": "m"}
