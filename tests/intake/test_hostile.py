@@ -392,3 +392,10 @@ def test_an_archive_that_is_none_says_what_it_is(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-30])
     with pytest.raises(UnusableInput, match="zip archive"):
         read_paths([str(path)])
+
+
+def test_a_terminal_of_few_characters_gets_the_others_spelt_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    path = tmp_path / "dmesg"
+    path.write_text(XID.decode() + "名前\n", encoding="utf-8")
+    assert "\\u540d" in kilter("diagnose", path).out
