@@ -6,7 +6,9 @@ swapped or indented otherwise, with binary or foreign lines in between. Import i
 
 from __future__ import annotations
 
+import ast
 import importlib
+from pathlib import Path
 
 from hypothesis import strategies as st
 
@@ -24,6 +26,8 @@ FOREIGN = [
     ":" * 40,
     "= = =",
     "9" * 400,
+    "4²5",
+    "٣٤",
     "0x" + "f" * 80,
     "名前：値　架构",
     "-----BEGIN OPENSSH PRIVATE KEY-----",
@@ -94,6 +98,17 @@ def mangled(draw: st.DrawFn, text: str) -> str:
         word = draw(st.sampled_from(FOREIGN) | st.text(max_size=30))
         lines = harm(lines, draw(st.integers(0, 1 << 20)), draw(st.integers(1, 40)), word)
     return "\n".join(lines)
+
+
+def written_samples() -> list[tuple[str, str]]:
+    """(module, text) of the outputs of tools that stand in the tests themselves, as texts of three lines or more."""
+    paths = [path for path in sorted(Path(__file__).parent.rglob("test_*.py")) if path.parent.name in ("captures", "diagnose")]
+    return [
+        (path.stem, node.value)
+        for path in paths
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.count("\n") > 2
+    ]
 
 
 def parse_text(module: str, text: str, *, command: str = "", tool: str = "") -> Fragment:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
+import lzma
 import tarfile
 import uuid
 import zipfile
@@ -13,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import hostile
 from kilter.diagnose.engine import diagnose
 from kilter.intake.read import read_paths
 from kilter.intake.redact import REMOVED, Redactor
@@ -230,3 +233,95 @@ def test_the_map_names_each_token() -> None:
     redactor = Redactor()
     redactor.learn("root@gpu-b12:~# ls\n")
     assert '"host-1": "gpu-b12"' in mapping_text(redactor)
+
+
+def _unpacked(path: str) -> bytes:
+    """Names and contents of all members, unpacked to the last layer."""
+    out = b""
+    with tarfile.open(path) as archive:
+        for member in archive:
+            stream = archive.extractfile(member)
+            data = stream.read() if stream is not None else b""
+            while data[:2] == b"\x1f\x8b" or data[:3] == b"BZh":
+                data = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else bz2.decompress(data)
+            out += f"{member.name} {member.linkname}\n".encode() + data
+    return out
+
+
+def test_archives_in_archives_are_redacted(tmp_path: Path) -> None:
+    """A bundle of a fleet holds one of each node; nothing may pass inside an inner layer."""
+    log = SITE.encode()
+    node = hostile.tar_of(
+        [("kilter-gpu-b12-20260503T101112Z/dmesg", log), ("kilter-gpu-b12-20260503T101112Z/syslog.gz", gzip.compress(log))]
+    )
+    outer = hostile.tar_of(
+        [
+            ("gpu-b12.tar.gz", gzip.compress(node)),
+            ("more/gpu-b13.zip", hostile.zip_of([("dmesg", log), ("inner.tar.bz2", bz2.compress(node))])),
+            ("plain.log", log),
+        ]
+    )
+    path = tmp_path / "fleet.tar.xz"
+    path.write_bytes(lzma.compress(outer))
+    out = str(tmp_path / "safe.tar.gz")
+    report = redact_bundle(str(path), out)
+    assert report.files == 6
+    assert not report.left_out
+    text = _unpacked(out).decode()
+    assert not [word for word in PRIVATE if word in text]
+    assert ids(out) == ids(str(path))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        gzip.compress(gzip.compress(SITE.encode())),
+        bz2.compress(bz2.compress(SITE.encode())),
+        b"\x28\xb5\x2f\xfd" + SITE.encode(),
+        b"7z\xbc\xaf\x27\x1c" + SITE.encode(),
+        b"Rar!" + SITE.encode(),
+        SITE.encode("utf-16"),
+        lzma.compress(SITE.encode(), format=lzma.FORMAT_ALONE),
+        hostile.nested(hostile.tar_of([("dmesg", SITE.encode())]), 12),
+    ],
+)
+def test_what_cannot_be_opened_is_left_out_and_named(tmp_path: Path, data: bytes) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "x.bin").write_bytes(data)
+    (folder / "dmesg").write_text(SITE)
+    out = str(tmp_path / "safe.tar.gz")
+    report = redact_bundle(str(folder), out)
+    assert report.files == 1
+    assert len(report.left_out) == 1
+    assert not [word for word in PRIVATE if word.encode() in _unpacked(out)]
+
+
+def test_a_damaged_inner_archive_is_named(tmp_path: Path) -> None:
+    inner = hostile.tar_of([("dmesg", SITE.encode()), ("more", SITE.encode() * 20)])
+    path = tmp_path / "x.tar"
+    path.write_bytes(hostile.tar_of([("gpu-b12.tar", inner[:5000])]))
+    out = str(tmp_path / "safe.tar.gz")
+    report = redact_bundle(str(path), out)
+    assert "breaks" in " ".join(report.left_out)
+    assert not [word for word in PRIVATE if word.encode() in _unpacked(out)]
+
+
+def test_an_encrypted_member_is_named(tmp_path: Path) -> None:
+    data = bytearray(hostile.zip_of([("a.log", SITE.encode()), ("b.log", b"hello\n")]))
+    data[6] |= 1
+    data[data.index(b"PK\x01\x02") + 8] |= 1
+    path = tmp_path / "x.zip"
+    path.write_bytes(bytes(data))
+    report = redact_bundle(str(path), str(tmp_path / "safe.tar.gz"))
+    assert report.files == 1
+    assert report.left_out == ["a.log: encrypted"]
+
+
+def test_a_bomb_is_cut_and_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kilter.intake.unpack.FREE", 1 << 16)
+    path = tmp_path / "log.gz"
+    path.write_bytes(gzip.compress(b"hello gpu-b12\n" * (1 << 17)))
+    report = redact_bundle(str(path), str(tmp_path / "safe.tar.gz"), redactor=Redactor(hosts=["gpu-b12"]))
+    assert "a hundred times" in report.left_out[0]
+    assert (tmp_path / "safe.tar.gz").stat().st_size < 1 << 20

@@ -175,9 +175,9 @@ def judge(state_file: str, as_json: bool) -> None:
     state = _load(state_file)
     found = verdict(state)
     if as_json:
-        import msgspec
+        from kilter.report.plain import json_text
 
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(found), indent=2).decode() + "\n")
+        sys.stdout.write(json_text(found))
     else:
         from kilter.report.fleet_text import verdict_text
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from kilter.facts.case import Case
+from kilter.report.plain import plain
 
 
 def use_color() -> bool:
@@ -31,7 +32,7 @@ def progress() -> Callable[[str], None] | None:
         return None
 
     def show(text: str) -> None:
-        sys.stderr.write(f"\r\x1b[Kreading {text[:80]}")
+        sys.stderr.write(f"\r\x1b[Kreading {plain(text)[:80]}")
         sys.stderr.flush()
 
     return show
@@ -51,7 +52,7 @@ class Unusable(click.ClickException):
 
 def fail(message: str) -> Unusable:
     """An error that says what was expected, what was found and what to do."""
-    return Unusable(message)
+    return Unusable(plain(message))
 
 
 def read_case(paths: tuple[str, ...]) -> Case:
@@ -73,6 +74,6 @@ def read_case(paths: tuple[str, ...]) -> Case:
 def write_file(path: str, text: str) -> None:
     """Write an output file. Raises a click error with the reason when that fails."""
     try:
-        Path(path).write_text(text, encoding="utf-8")
+        Path(path).write_text(text, encoding="utf-8", errors="backslashreplace")
     except OSError as error:
         raise fail(f"cannot write {path}: {error.strerror or error}") from None

@@ -32,10 +32,10 @@ def command(paths: tuple[str, ...], as_json: bool) -> None:
         raise fail(f"{len(nodes)} nodes have no fact in common; collect the same on each: kilter snapshot -o <node>.json")
     far = outliers(nodes)
     if as_json:
-        import msgspec
+        from kilter.report.plain import json_text
 
         document = {"schema": 1, "configuration": compared, "outliers": far}
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n")
+        sys.stdout.write(json_text(document))
     else:
         from kilter.diagnose.rules.fleet import outlier_text
         from kilter.report.fleet_text import DriftRow, comparison_text

@@ -52,12 +52,13 @@ def command(
 
         sys.stdout.write(diagnosis_json(case, diagnosis))
     else:
+        from kilter.report.plain import plain
         from kilter.report.text import diagnosis_text
 
         sys.stdout.write(diagnosis_text(case, diagnosis, width=width(), color=use_color(), verbose=verbose))
         for label, path in (("HTML report", html_path), ("Fault analysis", report_path)):
             if path:
-                sys.stdout.write(f"\n{label}: {path}\n")
+                sys.stdout.write(f"\n{label}: {plain(path)}\n")
     limit = Severity(fail_on).rank
     nothing = not any(i.tools for i in case.inputs) if paths else False
     if nothing:

@@ -26,8 +26,8 @@ def command(topic: tuple[str, ...], as_json: bool) -> None:
         near = suggest(text)
         raise fail(f"nothing is known of {text!r}." + (f" Near: {', '.join(near)}." if near else " Try 'kilter explain xid 79'."))
     if as_json:
-        import msgspec
+        from kilter.report.plain import json_text
 
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(found), indent=2).decode() + "\n")
+        sys.stdout.write(json_text(found))
     else:
         sys.stdout.write(explanation_text(found, width=width(), color=use_color()))

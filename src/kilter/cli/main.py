@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import io
 import os
 import sys
 
@@ -55,6 +56,8 @@ def run() -> None:
     """Run the group; end quietly on a closed pipe or an interrupt."""
     # One short process whose objects live to its end: looking through them for cycles again and again is the larger cost of a fleet.
     gc.set_threshold(200_000, 50, 1000)
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal of few characters shows the others as \uXXXX
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         cli(prog_name="kilter", windows_expand_args=False)
     except BrokenPipeError:

@@ -29,6 +29,7 @@ def command(bundle: str, output: str, hosts: tuple[str, ...], words: tuple[str, 
     """
     from kilter.intake.redact import Redactor
     from kilter.intake.redact_bundle import Unreadable, mapping_text, redact_bundle
+    from kilter.report.plain import plain
 
     for path in (output, map_path):
         if path and os.path.exists(path) and not force:
@@ -46,13 +47,13 @@ def command(bundle: str, output: str, hosts: tuple[str, ...], words: tuple[str, 
         raise fail(f"{error.filename or output}: {error.strerror or error}") from None
     finally:
         clear_progress()
-    sys.stdout.write(f"{output}: {report.files} files\n")
+    sys.stdout.write(f"{plain(output)}: {report.files} files\n")
     for kind, number in sorted(report.values.items()):
         sys.stdout.write(f"  {kind}: {number} different\n")
     if secrets := report.replaced.get("secret"):
         sys.stdout.write(f"  secrets removed: {secrets} places\n")
     for left in report.left_out[:20]:
-        sys.stdout.write(f"  left out: {left}\n")
+        sys.stdout.write(f"  left out: {plain(left)}\n")
     if len(report.left_out) > 20:
         sys.stdout.write(f"  left out: {len(report.left_out) - 20} more\n")
     for warning in report.warnings:

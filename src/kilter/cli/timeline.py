@@ -22,6 +22,7 @@ def command(
     """The merged time line of all logs: clocks of the nodes brought together, order with its uncertainty, and the first cause."""
     from kilter.diagnose.first_cause import find, role
     from kilter.diagnose.timeline import build
+    from kilter.report.plain import plain
 
     case = read_case(paths)
     line_up = build(case)
@@ -43,9 +44,9 @@ def command(
         write_file(
             html_path, render_timeline_html(marks, verdict=verdict, notes=line_up.notes, title=", ".join(paths) or "this host")
         )
-        sys.stdout.write(f"wrote {html_path}\n")
+        sys.stdout.write(f"wrote {plain(html_path)}\n")
     elif as_json:
-        import msgspec
+        from kilter.report.plain import json_text
 
         document = {
             "schema": 1,
@@ -56,7 +57,7 @@ def command(
                 {"time": m.time, "uncertainty_s": m.uncertainty_s, "role": role(m.event), "event": m.event} for m in chosen
             ],
         }
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n")
+        sys.stdout.write(json_text(document))
     else:
         from kilter.report.timeline_text import line
 
@@ -64,10 +65,10 @@ def command(
         node_width = min(max((len(m.event.node) for m in chosen), default=4), 16)
         for moment in chosen:
             sys.stdout.write(line(moment.time, moment.uncertainty_s, moment.event, width=columns, node_width=node_width) + "\n")
-        sys.stdout.write(f"\nFirst cause: {verdict}\n")
+        sys.stdout.write(f"\nFirst cause: {plain(verdict)}\n")
         if incident is not None:
             for word, items in (("because", incident.why), ("but", incident.against), ("missing", incident.missing)):
                 for item in items:
-                    sys.stdout.write(f"  {word}: {item}\n")
+                    sys.stdout.write(f"  {word}: {plain(item)}\n")
         for note in line_up.notes:
-            sys.stdout.write(f"  clocks: {note}\n")
+            sys.stdout.write(f"  clocks: {plain(note)}\n")

@@ -28,16 +28,17 @@ def command(paths: tuple[str, ...], svg_path: str | None, as_json: bool, ascii_o
             "nothing to draw: expected a PCI listing (lspci -vvv), nvidia-smi topo -m, nvidia-smi -q, or a kilter snapshot"
         )
     if svg_path:
+        from kilter.report.plain import plain
         from kilter.report.topology_svg import render_svg
 
         if len(drawn) > 1:
             raise fail(f"{len(drawn)} nodes in the input: one picture shows one node; name the files of one")
         write_file(svg_path, render_svg(build(drawn[0])))
-        sys.stdout.write(f"wrote {svg_path}\n")
+        sys.stdout.write(f"wrote {plain(svg_path)}\n")
     elif as_json:
-        import msgspec
+        from kilter.report.plain import json_text
 
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode([build(s) for s in drawn]), indent=2).decode() + "\n")
+        sys.stdout.write(json_text([build(s) for s in drawn]))
     else:
         from kilter.report.topology_text import render_text
 

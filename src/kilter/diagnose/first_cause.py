@@ -272,7 +272,7 @@ def _by_absence(case: Case, timeline: Timeline, incident: Incident) -> bool:
     usual, number = Counter((r.sequence, r.operation, r.input_elements) for r in pending.values()).most_common(1)[0]
     odd = {rank: r for rank, r in pending.items() if (r.sequence, r.operation, r.input_elements) != usual}
     # Any line of a rank's watchdog shows that the rank is there and waits.
-    heard = {int(e.fields["rank"]) for e in case.events if e.kind.startswith("torch.") and e.fields.get("rank", "").isdigit()}
+    heard = {int(e.fields["rank"]) for e in case.events if e.kind.startswith("torch.") and e.fields.get("rank", "").isdecimal()}
     silent = sorted(set(range(total)) - set(pending) - heard)
     differ = {rank: r for rank, r in odd.items() if r.sequence == usual[0]}
     where = _rank_nodes(case)

@@ -70,7 +70,6 @@ class Snapshot(Entity):
     nccl_topology: list[NcclTopologyNode] | None = None
     diagnostics: list[DiagnosticTest] | None = None
     samples: list[Sample] = []
-    serving: list[ServingResult] | None = None
     metrics: dict[str, dict[str, float]] = {}  # exporter metric -> label text -> value, of a Prometheus scrape
     events: list[Event] = []
     conflicts: list[Conflict] = []
@@ -126,6 +125,7 @@ class Case(msgspec.Struct, kw_only=True, omit_defaults=True):
     fabric: list[FabricNode] | None = None
     cluster_nodes: list[ClusterNode] | None = None
     cluster_jobs: list[ClusterJob] | None = None
+    serving: list[ServingResult] | None = None  # runs of serving benchmarks
     scheduler_loads: list[SchedulerLoad] | None = None
     imex_domains: list[ImexDomain] | None = None
     collectives: list[CollectiveRecord] = []

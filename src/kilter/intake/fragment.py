@@ -12,13 +12,16 @@ from kilter.facts.case import Snapshot
 from kilter.facts.cluster import ClusterJob, ClusterNode, ImexDomain, SchedulerLoad
 from kilter.facts.event import Event
 from kilter.facts.fabric import FabricNode
-from kilter.facts.measure import CollectiveRecord, RankState
+from kilter.facts.measure import CollectiveRecord, RankState, ServingResult
 from kilter.facts.nccl import NcclJob
 from kilter.facts.network import NetInterface
 from kilter.facts.pci import PciDevice, pci_address
 
 if TYPE_CHECKING:
     from kilter.intake.stored import Stored
+#: Outputs of a fleet, pasted one after the other, have thousands; a text of a megabyte can claim a hundred thousand.
+MAX_ACCELERATORS = 4096
+_TOO_MANY = f"more than {MAX_ACCELERATORS}"
 
 
 class Block(msgspec.Struct, kw_only=True):
@@ -52,6 +55,7 @@ class Fragment:
         "notes",
         "rank_states",
         "scheduler_loads",
+        "serving",
         "snapshot",
         "source",
         "stored",
@@ -68,6 +72,7 @@ class Fragment:
         self.fabric: list[FabricNode] = []
         self.cluster_nodes: list[ClusterNode] = []
         self.cluster_jobs: list[ClusterJob] = []
+        self.serving: list[ServingResult] = []
         self.scheduler_loads: list[SchedulerLoad] = []
         self.imex_domains: list[ImexDomain] = []
         self.collectives: list[CollectiveRecord] = []
@@ -113,9 +118,12 @@ class Fragment:
         return nic
 
     def accelerator(self, line: int = 0) -> Accelerator:
-        """A new accelerator entry; merging by PCI address, UUID or index happens later."""
+        """A new accelerator entry; merging by PCI address, UUID or index happens later. Beyond :data:`MAX_ACCELERATORS` it is not kept."""
         if self.snapshot.accelerators is None:
             self.snapshot.accelerators = []
         accelerator = Accelerator(origin={"": self.ref(line)})
-        self.snapshot.accelerators.append(accelerator)
+        if len(self.snapshot.accelerators) < MAX_ACCELERATORS:
+            self.snapshot.accelerators.append(accelerator)
+        elif not any(note.startswith(_TOO_MANY) for note in self.notes):
+            self.note(f"{_TOO_MANY} accelerators in one output; the rest, from line {line} on, is left out")
         return accelerator

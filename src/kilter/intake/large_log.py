@@ -62,15 +62,19 @@ def marked_lines(path: Path, marks: tuple[str, ...]) -> Iterator[tuple[int, str]
 
 
 def is_log(path: Path) -> bool:
-    """Whether eight samples spread over the file hold only log lines."""
+    """Whether eight samples spread over the file hold only log lines. A packed file is none."""
     from kilter.intake.paste import is_one_log
+    from kilter.intake.unpack import is_packed, is_tar, is_zip
 
     size = path.stat().st_size
     samples = []
     with open(path, "rb") as file:
         for n in range(8):
             file.seek(size * n // 8)
-            samples.append(file.read(8192).decode("utf-8", "replace"))
+            data = file.read(8192)
+            if n == 0 and (is_packed(data) or is_zip(data) or is_tar(data)):
+                return False
+            samples.append(data.decode("utf-8", "replace"))
     return all(is_one_log(sample) for sample in samples)
 
 

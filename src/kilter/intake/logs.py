@@ -7,6 +7,7 @@ from typing import Protocol
 from kilter.facts.base import Source
 from kilter.facts.case import Input
 from kilter.intake.captures import kernel_log, nccl, slurm_log, step_log, torch_log, tracebacks
+from kilter.intake.captures.bounded import is_absurd
 from kilter.intake.fragment import Fragment
 
 #: A line without any of these is no event of any reader.
@@ -43,10 +44,13 @@ class Logs:
         """All lines of ``text``, each by the readers whose marks it holds."""
         for marks, reader in self._readers:
             for number, line in kernel_log.marked_lines(text, marks):
-                reader.feed(number, line)
+                if not is_absurd(line):
+                    reader.feed(number, line)
 
     def feed(self, number: int, line: str) -> None:
         """One line that holds one of :data:`MARKS`."""
+        if is_absurd(line):
+            return
         for marks, reader in self._readers:
             for mark in marks:
                 if mark in line:

@@ -26,7 +26,7 @@ _KEYS = {
 }
 _SKIP = {"origin", "missing", "sources", "conflicts", "events", "readings", "time", "node", "schema", "kilter"}
 #: Lists without identity: what both sides have is kept.
-_CONCATENATED = {"samples", "diagnostics", "serving"}
+_CONCATENATED = {"samples", "diagnostics"}
 #: Two repeats of one message closer than this are one burst (NVSentinel merges XID bursts within 3 min).
 BURST_S = 180.0
 
@@ -210,13 +210,27 @@ def _settle_rows(snapshot: Snapshot) -> None:
         return
     merger = _Merger(snapshot, later=False)
     settled: list[Accelerator] = []
+    alike: dict[
+        object, list[Accelerator]
+    ] = {}  # identity -> the settled ones that have it, so that thousands of rows stay linear
     for item in snapshot.accelerators:
-        mine = match_accelerator(item, settled)
+        candidates = {id(one): one for key in _identities(item) for one in alike.get(key, ())}
+        mine = match_accelerator(item, list(candidates.values()))
         if mine is None:
             settled.append(item)
+            mine = item
         else:
             merger.entity(mine, item, mine.label)
+        for key in _identities(mine):
+            known = alike.setdefault(key, [])
+            if not any(one is mine for one in known):
+                known.append(mine)
     snapshot.accelerators = settled
+
+
+def _identities(item: Accelerator) -> list[object]:
+    """What :func:`match_accelerator` goes by."""
+    return [key for key in (item.pci_address, item.uuid, (item.vendor, item.index)) if key and key != (item.vendor, None)]
 
 
 def _time_of(fragment: Fragment) -> float:
@@ -301,7 +315,16 @@ def _essence(event: Event) -> str:
 _OF_ALL = {
     *("sinfo/squeue", "scontrol show node", "scontrol show job", "sdiag", "sacct", "Slurm JSON", "Slurm log"),
     *("kubectl describe", "kubectl get", "kubectl get -o"),
-    *("perfquery", "ibnetdiscover", "iblinkinfo", "ibqueryerrors", "ibdiagnet", "ibswinfo", "nvidia-imex-ctl"),
+    *(
+        "perfquery",
+        "ibnetdiscover",
+        "iblinkinfo",
+        "ibqueryerrors",
+        "ibdiagnet",
+        "ibswinfo",
+        "nvidia-imex-ctl",
+        "serving benchmark",
+    ),
 }
 
 
@@ -330,6 +353,7 @@ def _take_shared(case: Case, fragment: Fragment) -> None:
         ("fabric", fragment.fabric),
         ("cluster_nodes", fragment.cluster_nodes),
         ("cluster_jobs", fragment.cluster_jobs),
+        ("serving", fragment.serving),
         ("scheduler_loads", fragment.scheduler_loads),
         ("imex_domains", fragment.imex_domains),
         ("collectives", fragment.collectives),

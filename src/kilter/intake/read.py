@@ -2,33 +2,38 @@
 
 from __future__ import annotations
 
-import bz2
 import datetime
-import io
-import lzma
 import os
 import stat
 import sys
-import tarfile
-import zipfile
-import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, NamedTuple, Protocol
+from typing import IO, NamedTuple
 
 from kilter.facts.base import Source
 from kilter.facts.case import Case, Input, Snapshot
 from kilter.intake import bundle, large_log
 from kilter.intake.captures import flight_recorder
+from kilter.intake.encoding import decode
 from kilter.intake.errors import UnusableInput as UnusableInput
 from kilter.intake.fragment import Fragment
 from kilter.intake.merge import assemble
 from kilter.intake.paste import read_text
 from kilter.intake.stored import store
+from kilter.intake.unpack import (
+    ARCHIVES,
+    MAX_DEPTH,
+    MAX_TEXT,
+    Budget,
+    Member,
+    is_tar,
+    is_zip,
+    tar_members,
+    unpack,
+    year_of,
+    zip_members,
+)
 
-#: Larger texts are read up to here, and the report says so.
-MAX_TEXT = 256 << 20
-MAX_MEMBERS = 200_000
 #: Snapshots of more inputs than this stay in their files.
 MAX_KEPT = 64
 _NOTHING = Snapshot()
@@ -43,14 +48,6 @@ class _File(NamedTuple):
     path: str = ""  # of the file whose bytes ``data`` are
 
 
-class _Decompressor(Protocol):
-    @property
-    def eof(self) -> bool: ...
-    @property
-    def unused_data(self) -> bytes: ...
-    def decompress(self, data: bytes, /) -> bytes: ...
-
-
 def _limited(stream: IO[bytes], size: int = MAX_TEXT) -> tuple[bytes, bool]:
     """What a stream holds, and whether that is not all. ``size``: how much is expected (a read makes room for all that it asks for)."""
     data = stream.read(min(size, MAX_TEXT) + 1)
@@ -59,80 +56,10 @@ def _limited(stream: IO[bytes], size: int = MAX_TEXT) -> tuple[bytes, bool]:
     return data[:MAX_TEXT], len(data) > MAX_TEXT
 
 
-def _year(mtime: float) -> int:
-    return datetime.datetime.fromtimestamp(mtime, tz=datetime.timezone.utc).year
-
-
-def _gunzip() -> zlib._Decompress:
-    return zlib.decompressobj(31)
-
-
-#: magic number -> decompressor
-_PACKED: tuple[tuple[bytes, Callable[[], _Decompressor]], ...] = (
-    (b"\x1f\x8b", _gunzip),
-    (b"BZh", bz2.BZ2Decompressor),
-    (b"\xfd7zXZ\x00", lzma.LZMADecompressor),
-)
-
-
-def _unpack(data: bytes) -> tuple[bytes, bool]:
-    """Undo one layer of gzip, bzip2 or xz, recognised by its magic number; (text, whether it was cut short).
-
-    Fed in small pieces, so that a cut-off stream gives what it holds and a bomb stops at MAX_TEXT.
-    """
-    make = next((m for magic, m in _PACKED if data.startswith(magic)), None)
-    if make is None:
-        return data, False
-    out = bytearray()
-    position = 0
-    while position < len(data):
-        stream = make()
-        try:
-            while position < len(data) and not stream.eof:
-                piece = data[position : position + 16384]
-                position += len(piece)
-                out += stream.decompress(piece)
-                if len(out) > MAX_TEXT:
-                    return bytes(out[:MAX_TEXT]), True
-        except (OSError, EOFError, lzma.LZMAError, zlib.error, ValueError):
-            return bytes(out), True
-        if not stream.eof:
-            return bytes(out), True
-        position -= len(stream.unused_data)
-        if not any(data.startswith(magic, position) for magic, _ in _PACKED):
-            break  # padding or rubbish behind the last member
-    return bytes(out), False
-
-
 def _group(label: str) -> str:
     """The node that a member of a bundle or a file of a folder belongs to, "" for one at the top."""
     first, slash, _ = label.partition("/")
     return bundle.node(label) or (first if slash else "")
-
-
-def _tar_members(data: bytes, name: str, year: int) -> Iterator[_File]:
-    """Plain files of a tar archive. Names are only labels: nothing is ever written, so paths cannot escape anywhere."""
-    try:
-        with tarfile.open(fileobj=io.BytesIO(data), mode="r|*") as archive:
-            for count, member in enumerate(archive):
-                if count >= MAX_MEMBERS:
-                    raise UnusableInput(f"{name}: more than {MAX_MEMBERS} members in the archive")
-                stream = archive.extractfile(member) if member.isfile() and bundle.interesting(member.name) else None
-                if stream is not None:
-                    content, cut = _limited(stream)
-                    yield _File(f"{name}:{member.name}", _group(member.name), content, _year(member.mtime), cut)
-    except (tarfile.TarError, EOFError, OSError, lzma.LZMAError, ValueError) as error:
-        yield _File(f"{name}:(rest of the archive)", "", f"archive ends or breaks here: {error}\n".encode(), year, True)
-
-
-def _zip_members(data: bytes, name: str) -> Iterator[_File]:
-    with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        for member in archive.infolist()[:MAX_MEMBERS]:
-            if member.is_dir() or not bundle.interesting(member.filename):
-                continue
-            with archive.open(member) as stream:
-                content, cut = _limited(stream)
-            yield _File(f"{name}:{member.filename}", _group(member.filename), content, member.date_time[0], cut)
 
 
 def _file(path: str, name: str, group: str, fragments: list[Fragment], inputs: list[Input]) -> Iterator[_File]:
@@ -142,12 +69,12 @@ def _file(path: str, name: str, group: str, fragments: list[Fragment], inputs: l
             _large(Path(path), name, group, fragments, inputs)
             return
         data, cut = _limited(stream, status.st_size or MAX_TEXT)  # files of /proc say 0
-    yield from _expand(_File(name, group, data, _year(status.st_mtime), cut, path))
+    yield from _expand(_File(name, group, data, year_of(status.st_mtime), cut, path))
 
 
 def _large(path: Path, name: str, group: str, fragments: list[Fragment], inputs: list[Input]) -> None:
     """A log larger than memory should hold: its events, without its text."""
-    logs = large_log.scan(path, name, year=_year(path.stat().st_mtime))
+    logs = large_log.scan(path, name, year=year_of(path.stat().st_mtime))
     summary = Input(
         name=name, notes=[f"{path.stat().st_size >> 20} MiB: read as a log only, other tools' outputs in it were not looked for"]
     )
@@ -158,32 +85,47 @@ def _large(path: Path, name: str, group: str, fragments: list[Fragment], inputs:
     inputs.append(summary)
 
 
-_ARCHIVES = (".tar", ".tgz", ".tar.gz", ".tar.xz", ".txz", ".tar.bz2", ".zip")
+def _stem(name: str) -> str:
+    """What an archive without folders is filed under: its name, or the node that it names; "" for what is no archive by name."""
+    base = name.replace(":", "/").rsplit("/", 1)[-1]
+    stem = base.split(".")[0]
+    return (bundle.node(stem) or stem) if base.endswith(ARCHIVES) else ""
 
 
-def _expand(file: _File) -> Iterator[_File]:
-    """A plain file, or the members of an archive."""
+def _expand(file: _File, budget: Budget | None = None, depth: int = 0) -> Iterator[_File]:
+    """A plain file, or the members of an archive, also of archives and packed files in it."""
     data = file.data
-    if data[:4] == b"PK\x03\x04":
-        try:
-            yield from _zip_members(data, file.name)
-        except (zipfile.BadZipFile, OSError, RuntimeError, NotImplementedError) as error:
+    budget = budget or Budget(len(data))
+    members: Iterator[Member]
+    if is_zip(data):
+        members = zip_members(data, file.year, budget)
+    else:
+        unpacked, cut = unpack(data, budget)
+        if not is_tar(unpacked) and not is_zip(unpacked):
+            yield file._replace(data=unpacked, truncated=file.truncated or cut, path=file.path if unpacked is data else "")
+            return
+        members = tar_members(unpacked, file.year, budget) if is_tar(unpacked) else zip_members(unpacked, file.year, budget)
+    if depth == MAX_DEPTH:
+        yield file._replace(data=f"an archive inside {depth} others: not opened\n".encode(), truncated=True)
+        return
+    try:
+        for member in members:
+            group = file.group or _group(member.name) or (_stem(file.name) if depth else "")
+            inner = _File(f"{file.name}:{member.name}", group, member.data, member.year, member.truncated)
+            yield from _expand(inner, budget, depth + 1)
+    except ValueError as error:
+        if not depth:
             raise UnusableInput(f"{file.name}: a zip archive that cannot be read: {error}") from None
-        return
-    unpacked, cut = _unpack(data)
-    if unpacked[257:262] == b"ustar":
-        yield from (member._replace(group=file.group or member.group) for member in _tar_members(unpacked, file.name, file.year))
-        return
-    yield file._replace(data=unpacked, truncated=file.truncated or cut, path=file.path if unpacked is data else "")
+        yield file._replace(data=f"a zip archive that cannot be read: {error}\n".encode("utf-8", "replace"), truncated=True)
 
 
 def _is_tree(path: Path) -> bool:
     return (path / "sys" / "bus").is_dir() or (path / "proc" / "cpuinfo").is_file() or (path / "sys" / "class").is_dir()
 
 
-def _walk(top: str) -> Iterator[tuple[str, str, str]]:
+def _walk(top: str, unread: list[OSError]) -> Iterator[tuple[str, str, str]]:
     """(path, label, node group) of the plain files below ``top``, links not followed."""
-    for folder, folders, files in os.walk(top):
+    for folder, folders, files in os.walk(top, onerror=unread.append):
         folders[:] = sorted(f for f in folders if f not in (".git", "__pycache__"))
         inside = os.path.relpath(folder, top).replace(os.sep, "/")
         for name in sorted(files):
@@ -225,8 +167,7 @@ def _label(given: str) -> str:
     path = Path(given)
     if path.is_dir():
         return path.resolve().name
-    stem = path.name.split(".")[0]
-    return (bundle.node(stem) or stem) if path.name.endswith(_ARCHIVES) else ""
+    return _stem(path.name)
 
 
 def _files(given: str, fragments: list[Fragment], inputs: list[Input]) -> Iterator[_File]:
@@ -243,13 +184,18 @@ def _files(given: str, fragments: list[Fragment], inputs: list[Input]) -> Iterat
             if _is_tree(path):
                 fragments.append(_tree(path, inputs))
                 return
-            files = list(_walk(given))
+            unread: list[OSError] = []
+            files = list(_walk(given, unread))
+            inputs += [Input(name=f"{error.filename}", notes=[f"not read: {error.strerror}"]) for error in unread]
             if not files:
                 raise UnusableInput(
                     f"{given}: a folder without files; expected captures such as the output of nvidia-smi -q, lspci -vvv, dmesg"
                 )
             for file, label, group in files:
-                yield from _file(file, label, group, fragments, inputs)
+                try:
+                    yield from _file(file, label, group, fragments, inputs)
+                except (OSError, UnusableInput) as error:  # one bad file costs itself, not the folder
+                    inputs.append(Input(name=label, notes=[f"not read: {getattr(error, 'strerror', None) or error}"]))
         elif path.exists() and not path.is_file():
             raise UnusableInput(f"{given}: neither a plain file nor a folder")
         else:
@@ -278,7 +224,7 @@ def _read(file: _File, fragments: list[Fragment], inputs: list[Input]) -> None:
         fragments.append(dump)
         inputs.append(Input(name=file.name, tools=["Flight Recorder"], notes=dump.notes))
         return
-    text = file.data.decode("utf-8", "replace")
+    text = decode(file.data)
     found, summary = read_text(file.name, text, year=file.year)
     for fragment in found:
         fragment.group = file.group

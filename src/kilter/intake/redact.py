@@ -121,6 +121,13 @@ _BLOB = re.compile(r"(?<![\w/+=])[A-Za-z0-9+/]{64,}={0,2}(?![\w/+=])")
 REMOVED = "[REMOVED]"
 
 
+#: Folders of benchmark results are named after what was set, not after a host.
+_CONFIGURATION = re.compile(
+    r"vllm|sglang|tensorrt|trtllm|engine|prefix|chunk|batch|baseline|quant|fp8|int[48]|(?<![a-z])(?:tp|pp|dp|ep|isl|osl|conc)[_-]?\d",
+    re.I,
+)
+
+
 class Redactor:
     """Replaces; see the module's text. ``counts`` = values seen by kind, ``mapping`` = (kind, original) -> token, ``warnings`` for a person."""
 
@@ -182,7 +189,7 @@ class Redactor:
 
     def learn_folder(self, name: str) -> None:
         """A top folder of a bundle is read as a node's name: learn it when it looks like one."""
-        if re.search(r"\d", name) and "." not in name and not _FOLDERS.match(name):
+        if re.search(r"\d", name) and "." not in name and not _FOLDERS.match(name) and not _CONFIGURATION.search(name):
             self._learn_host(name)
         self._pattern = None
 
@@ -193,14 +200,16 @@ class Redactor:
             not name
             or low in self._names
             or low in self._placed
-            or name.isdigit()
+            or name.isdecimal()
             or _is_ipv4(name)
             or low in ("localhost", "none")
         ):
             return
         short, _, domain = low.partition(".")
         token = self._names.get(short) or self._placed.get(short) or self._token("host", short, lambda n: f"host-{n}")
-        at_large = forced or (len(short) >= 3 and short not in _COMMON and not _TOOLISH.fullmatch(short) and not short.isdigit())
+        at_large = forced or (
+            len(short) >= 3 and short not in _COMMON and not _TOOLISH.fullmatch(short) and not short.isdecimal()
+        )
         (self._names if at_large else self._placed)[short] = token
         if domain:
             self._names[low] = token
@@ -227,7 +236,7 @@ class Redactor:
         width = len(value)
 
         def make(number: int) -> str:
-            return f"{number:0{width}d}" if value.isdigit() else f"SN{number:0{max(width - 2, 1)}d}"
+            return f"{number:0{width}d}" if value.isdecimal() else f"SN{number:0{max(width - 2, 1)}d}"
 
         self._serials[value] = self._token("serial", value, make)
 
@@ -395,7 +404,7 @@ class Redactor:
 
     def _short_uuid(self, match: re.Match[str]) -> str:
         prefix, value = match.groups()
-        if value.isdigit() and len(value) < 8:
+        if value.isdecimal() and len(value) < 8:
             return match.group(0)
         full = next(
             (token for (kind, original), token in self.mapping.items() if kind == "UUID" and original.startswith(value)), ""
@@ -513,7 +522,7 @@ def _doc4(number: int) -> str:
 
 def _is_ipv4(text: str) -> bool:
     parts = text.split(".")
-    return len(parts) == 4 and all(p.isdigit() and len(p) <= 3 and int(p) < 256 and (p == "0" or p[0] != "0") for p in parts)
+    return len(parts) == 4 and all(p.isdecimal() and len(p) <= 3 and int(p) < 256 and (p == "0" or p[0] != "0") for p in parts)
 
 
 def _looks_secret(blob: str) -> bool:

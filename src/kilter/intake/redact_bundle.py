@@ -19,12 +19,25 @@ from typing import IO, NamedTuple
 import msgspec
 
 from kilter.intake.redact import Redactor
+from kilter.intake.unpack import ARCHIVES, MAX_DEPTH, Budget, is_tar, is_zip, year_of
 
 #: Texts are worked on in pieces of this size, cut at line ends.
 PIECE = 8 << 20
 #: More than this unpacked from one compressed file is not followed: a bomb, or no log.
 MAX_FILE = 2 << 30
 _SPOOL = 32 << 20
+#: What damaged, encrypted and absurd archives and packed files raise.
+_DAMAGE = (
+    tarfile.TarError,
+    zipfile.BadZipFile,
+    EOFError,
+    OSError,
+    lzma.LZMAError,
+    zlib.error,
+    ValueError,
+    RuntimeError,
+    OverflowError,
+)
 _PACKED = ((b"\x1f\x8b", "gz"), (b"BZh", "bz2"), (b"\xfd7zXZ\x00", "xz"))
 
 
@@ -47,10 +60,82 @@ class _Member(NamedTuple):
     year: int
     link: str  # target of a symbolic link, else ""
     stream: IO[bytes] | None
+    budget: Budget
+    why: str = ""  # it cannot be read
 
 
-def _year(mtime: float) -> int:
-    return datetime.datetime.fromtimestamp(max(mtime, 0), tz=datetime.timezone.utc).year
+class _Item(NamedTuple):
+    """A member, looked at: a link, a text, or why it is left out."""
+
+    name: str
+    year: int
+    link: str
+    text: _Text | str
+
+
+def _items(path: Path) -> Iterator[_Item]:
+    """All that the bundle holds; archives in it are opened, and their members stand in a folder of their name."""
+    for member in _members(path):
+        yield from _look(member, 0)
+
+
+def _look(member: _Member, depth: int) -> Iterator[_Item]:
+    text = _open(member) if member.stream is not None else member.why
+    if not isinstance(text, _Archive):
+        yield _Item(member.name, member.year, member.link, text)
+        return
+    if depth == MAX_DEPTH:
+        yield _Item(member.name, member.year, "", f"an archive inside {depth} others")
+        return
+    with tempfile.SpooledTemporaryFile(max_size=_SPOOL) as spool:
+        try:
+            total = 0
+            while data := text.stream.read(PIECE):
+                total += len(data)
+                text.budget.left -= len(data)
+                if total > MAX_FILE or text.budget.left <= 0:
+                    break
+                spool.write(data)
+        except _DAMAGE:
+            pass  # a cut-off file gives what it holds
+        spool.seek(0)
+        try:
+            for inner in _zip(spool, text.budget) if text.is_zip else _tar(spool, text.budget):
+                yield from _look(inner._replace(name=_inside(member.name, inner.name)), depth + 1)
+        except _DAMAGE as error:
+            yield _Item(f"{member.name}/(rest)", member.year, "", f"an archive that breaks here: {error}")
+
+
+def _inside(archive: str, name: str) -> str:
+    """Name of a member of an inner archive, so that reading the copy files it under the same node."""
+    folder, _, base = archive.rpartition("/")
+    if not folder and "/" in name:
+        return name
+    stem = next((base[: -len(end)] for end in ARCHIVES if base.endswith(end)), base)
+    return f"{folder}/{stem}/{name}" if folder else f"{stem}/{name}"
+
+
+def _zip(file: IO[bytes] | Path, budget: Budget) -> Iterator[_Member]:
+    with zipfile.ZipFile(file) as archive:
+        for info in archive.infolist():
+            if not info.is_dir():
+                try:
+                    member = archive.open(info)
+                except _DAMAGE as error:
+                    why = "encrypted" if info.flag_bits & 1 else f"damaged: {error}"
+                    yield _Member(info.filename, info.date_time[0], "", None, budget, why)
+                    continue
+                with member:
+                    yield _Member(info.filename, info.date_time[0], "", member, budget)
+
+
+def _tar(file: IO[bytes] | Path, budget: Budget) -> Iterator[_Member]:
+    with tarfile.open(file, mode="r|*") if isinstance(file, Path) else tarfile.open(fileobj=file, mode="r|*") as archive:
+        for item in archive:
+            if item.issym():
+                yield _Member(item.name, year_of(item.mtime), item.linkname, None, budget)
+            elif item.isfile() and (content := archive.extractfile(item)) is not None:
+                yield _Member(item.name, year_of(item.mtime), "", content, budget)
 
 
 def _members(path: Path) -> Iterator[_Member]:
@@ -61,52 +146,83 @@ def _members(path: Path) -> Iterator[_Member]:
                 file = Path(folder, name)
                 label = str(file.relative_to(path))
                 if file.is_symlink():
-                    yield _Member(label, _year(file.lstat().st_mtime), os.readlink(file), None)
+                    yield _Member(label, year_of(file.lstat().st_mtime), os.readlink(file), None, Budget(0))
                 elif file.is_file():
                     with open(file, "rb") as stream:
-                        yield _Member(label, _year(os.fstat(stream.fileno()).st_mtime), "", stream)
+                        status = os.fstat(stream.fileno())
+                        yield _Member(label, year_of(status.st_mtime), "", stream, Budget(status.st_size))
         return
+    budget = Budget(path.stat().st_size)
     with open(path, "rb") as stream:
         head = stream.read(1024)
     if head.startswith(b"PK\x03\x04"):
-        with zipfile.ZipFile(path) as archive:
-            for info in archive.infolist():
-                if not info.is_dir():
-                    with archive.open(info) as member:
-                        yield _Member(info.filename, info.date_time[0], "", member)
+        yield from _zip(path, budget)
         return
     if _is_tar(path):
-        with tarfile.open(path, mode="r|*") as tar:
-            for item in tar:
-                if item.issym():
-                    yield _Member(item.name, _year(item.mtime), item.linkname, None)
-                elif item.isfile() and (content := tar.extractfile(item)) is not None:
-                    yield _Member(item.name, _year(item.mtime), "", content)
+        yield from _tar(path, budget)
         return
     with open(path, "rb") as stream:
-        yield _Member(path.name, _year(os.fstat(stream.fileno()).st_mtime), "", stream)
+        yield _Member(path.name, year_of(os.fstat(stream.fileno()).st_mtime), "", stream, budget)
 
 
 def _is_tar(path: Path) -> bool:
     try:
         with tarfile.open(path, mode="r|*") as archive:
             return archive.next() is not None
-    except (tarfile.TarError, EOFError, OSError, lzma.LZMAError, ValueError):
+    except _DAMAGE:
         return False
 
 
 class _Text(NamedTuple):
     stream: IO[bytes]
     packing: str  # gz, bz2, xz or ""
+    budget: Budget
 
 
-def _open(member: _Member) -> _Text | str:
-    """The member's text stream, unpacked, or why it is left out."""
+class _Archive(NamedTuple):
+    stream: IO[bytes]
+    is_zip: bool
+    budget: Budget
+
+
+#: How packed data begins that is not unpacked here: twice packed, zstd, lz4, 7-Zip, RAR, compress, lzip, cabinet, an empty or split zip.
+_OPAQUE = (
+    *(magic for magic, _ in _PACKED),
+    *(
+        b"\x28\xb5\x2f\xfd",
+        b"\x04\x22\x4d\x18",
+        b"7z\xbc\xaf\x27\x1c",
+        b"Rar!",
+        b"\x1f\x9d",
+        b"\x1f\xa0",
+        b"LZIP",
+        b"MSCF",
+        b"PK\x05\x06",
+    ),
+    *(b"PK\x07\x08", b"\x5d\x00\x00", b"\x89LZO"),
+)
+
+
+#: Bytes that texts of no encoding hold often: C0 but backspace, tab, line ends, form feed and escape.
+_CONTROLS = bytes([*range(8), 11, *range(14, 27), *range(28, 32)])
+
+
+def _is_text(head: bytes) -> bool:
+    """Whether bytes are a text, of whichever encoding."""
+    return b"\x00" not in head and len(head) - len(head.translate(None, _CONTROLS)) <= len(head) // 20
+
+
+def _open(member: _Member) -> _Text | _Archive | str:
+    """The member's text stream, unpacked, or an archive, or why it is left out."""
     assert member.stream is not None
     raw = member.stream
     if not isinstance(raw, io.BufferedReader):
         raw = io.BufferedReader(raw)  # type: ignore[type-var]  # zip's stream is raw enough
-    packing = next((name for magic, name in _PACKED if raw.peek(8).startswith(magic)), "")
+    try:
+        start = raw.peek(8)
+    except _DAMAGE as error:
+        return f"damaged: {error}"
+    packing = next((name for magic, name in _PACKED if start.startswith(magic)), "")
     stream: IO[bytes] = raw
     if packing == "gz":
         stream = io.BufferedReader(gzip.GzipFile(fileobj=raw))
@@ -117,13 +233,15 @@ def _open(member: _Member) -> _Text | str:
     assert isinstance(stream, io.BufferedReader)
     try:
         head = stream.peek(65536)[:65536]
-    except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
+    except _DAMAGE as error:
         return f"damaged: {error}"
-    if head[:4] == b"PK\x03\x04" or head[257:262] == b"ustar":
-        return "an archive inside the bundle: redact it by itself"
-    if b"\x00" in head:
+    if is_zip(head) or is_tar(head):
+        return _Archive(stream, is_zip(head), member.budget)
+    if head.startswith(_OPAQUE):
+        return "packed in a way that is not undone"
+    if not _is_text(head):
         return "binary"
-    return _Text(stream, packing)
+    return _Text(stream, packing, member.budget)
 
 
 def _pieces(text: _Text) -> Iterator[str]:
@@ -133,10 +251,11 @@ def _pieces(text: _Text) -> Iterator[str]:
     while True:
         try:
             data = text.stream.read(PIECE)
-        except (OSError, EOFError, lzma.LZMAError, zlib.error):
+        except _DAMAGE:
             data = b""  # a cut-off compressed file gives what it holds
         total += len(data)
-        if not data or total > MAX_FILE:
+        text.budget.left -= len(data)
+        if not data or total > MAX_FILE or text.budget.left < 0:
             break
         cut = data.rfind(b"\n") + 1
         if not cut and len(rest) < 4 * PIECE:
@@ -211,7 +330,9 @@ def redact_bundle(
         except BaseException:
             os.unlink(temporary)
             raise
-    except (tarfile.TarError, zipfile.BadZipFile, EOFError, NotImplementedError, lzma.LZMAError) as error:
+    except (OSError, Unreadable):
+        raise
+    except _DAMAGE as error:
         raise Unreadable(f"{source}: an archive that cannot be read: {error}") from None
     if not report.files:
         os.unlink(output)
@@ -226,16 +347,15 @@ def redact_bundle(
 
 def _learn(path: Path, redactor: Redactor, progress: Callable[[str], None] | None) -> None:
     tops: set[str] = set()
-    for member in _members(path):
+    for item in _items(path):
         if progress is not None:
-            progress(member.name)
-        parts = member.name.split("/")
+            progress(item.name)
+        parts = item.name.split("/")
         if len(parts) > 1:
             tops.add(parts[0])
-        text = _open(member) if member.stream is not None else "link"
-        redactor.learn("", member.name)
-        if isinstance(text, _Text):
-            for piece in _pieces(text):
+        redactor.learn("", item.name)
+        if isinstance(item.text, _Text):
+            for piece in _pieces(item.text):
                 redactor.learn(piece)
     for top in sorted(tops):
         redactor.learn_folder(top)
@@ -244,20 +364,21 @@ def _learn(path: Path, redactor: Redactor, progress: Callable[[str], None] | Non
 def _copy(
     path: Path, archive: tarfile.TarFile, redactor: Redactor, report: Report, progress: Callable[[str], None] | None
 ) -> None:
-    for member in _members(path):
+    for item in _items(path):
         if progress is not None:
-            progress(member.name)
-        name = redactor.redact_path(member.name)
-        if member.link:
-            _add(archive, name, member.year, link=redactor.redact_path(member.link))
+            progress(item.name)
+        name = redactor.redact_path(item.name)
+        if item.link:
+            _add(archive, name, item.year, link=redactor.redact_path(item.link))
             continue
-        text = _open(member)
-        if isinstance(text, str):
-            report.left_out.append(f"{name}: {text}")
+        if isinstance(item.text, str):
+            report.left_out.append(f"{name}: {item.text}")
             continue
         with tempfile.SpooledTemporaryFile(max_size=_SPOOL) as spool:
-            _write(text, redactor, spool)
-            _add(archive, name, member.year, content=spool)
+            _write(item.text, redactor, spool)
+            if item.text.budget.left < 0:
+                report.left_out.append(f"{name}: what follows in it, unpacked more than a hundred times its size")
+            _add(archive, name, item.year, content=spool)
         report.files += 1
 
 

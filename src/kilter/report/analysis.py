@@ -10,6 +10,7 @@ from typing import NamedTuple
 from kilter.facts.case import Case, NodeSummary, summarize
 from kilter.facts.finding import Diagnosis, Finding, Outcome, Severity
 from kilter.knowledge import sops
+from kilter.report.plain import plain
 from kilter.report.text import group, hints_by_tool, subjects, when
 from kilter.report.timeline_html import Mark
 from kilter.report.timeline_text import line
@@ -245,7 +246,7 @@ def document(
 
 def _md(text: str) -> str:
     """Text of a log as Markdown that shows it as it is."""
-    return re.sub(r"([\\`*_\[\]<>|#])", r"\\\1", " ".join(text.split()))
+    return re.sub(r"([\\`*_\[\]<>|#])", r"\\\1", " ".join(plain(text).split()))
 
 
 def _fence(text: str) -> str:
@@ -257,7 +258,7 @@ def _markdown(block: Block) -> str:
     if block.kind in ("h1", "h2", "h3"):
         return "#" * int(block.kind[1]) + " " + _md(block.text)
     if block.kind == "pre":
-        return _fence(block.text)
+        return _fence("\n".join(plain(line) for line in block.text.split("\n")))
     if block.kind in ("ul", "ol"):
         return "\n".join(f"{'-' if block.kind == 'ul' else f'{n}.'} {_md(item)}" for n, item in enumerate(block.items, 1))
     if block.kind == "table":

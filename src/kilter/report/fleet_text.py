@@ -6,6 +6,8 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from kilter.report.plain import plain
+
 MAX_ODD = 12
 
 
@@ -19,7 +21,9 @@ class DriftRow(NamedTuple):
 
 
 def _wrap(text: str, width: int, first: str, rest: str) -> list[str]:
-    return textwrap.wrap(text, width, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False) or [first.rstrip()]
+    return textwrap.wrap(plain(text), width, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False) or [
+        first.rstrip()
+    ]
 
 
 def _cut(text: str, room: int) -> str:
@@ -37,7 +41,7 @@ def drift_lines(rows: Iterable[DriftRow], *, width: int, color: bool) -> list[st
             code = "1;33" if row.is_warning else "36"
             lines.append(f"{area.replace('_', ' ')}  " + (f"\x1b[{code}m{mark}\x1b[0m" if color else mark))
         kind = f" [{row.kind}]" if row.kind else ""
-        fact = _cut(row.fact + kind, 38)
+        fact = _cut(plain(row.fact + kind), 38)
         lines += _wrap(_cut(row.common, 200), width, f"  {fact:<38}  ", " " * 42)
         for nodes, value in row.odd[:MAX_ODD]:
             lines += _wrap(f"{_cut(value, 200)}  on {nodes}", width, "      ", "          ")

@@ -10,6 +10,7 @@ import msgspec
 from kilter import __version__
 from kilter.facts.case import SCHEMA_VERSION, Case, Input, NodeSummary, Snapshot
 from kilter.facts.finding import Check, Diagnosis, Finding
+from kilter.report.plain import json_text
 
 
 class DiagnosisDocument(msgspec.Struct, kw_only=True):
@@ -30,12 +31,8 @@ def verdict(diagnosis: Diagnosis) -> str:
     return worst.value if worst is not None and worst.rank >= 1 else "ok"
 
 
-def _pretty(value: object) -> str:
-    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n"
-
-
 def diagnosis_json(case: Case, diagnosis: Diagnosis) -> str:
-    return _pretty(
+    return json_text(
         DiagnosisDocument(
             schema=SCHEMA_VERSION,
             kilter=__version__,
@@ -54,7 +51,7 @@ def snapshot_json(snapshot: Snapshot) -> str:
     snapshot.kilter = snapshot.kilter or __version__
     body: dict[str, Any] = msgspec.to_builtins(snapshot)
     head = {"schema": body.pop("schema"), "kilter": body.pop("kilter")}
-    return msgspec.json.format(msgspec.json.encode({**head, **body}), indent=1).decode() + "\n"
+    return json_text({**head, **body}, indent=1)
 
 
 def schema(what: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import re
 import textwrap
 from collections import Counter, defaultdict
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from kilter.facts.case import Case, NodeSummary, Snapshot, summarize
 from kilter.facts.finding import Check, Diagnosis, Finding, Outcome, Severity
+from kilter.report.plain import plain, utc
 
 if TYPE_CHECKING:
     from kilter.knowledge.explain import Explanation
@@ -35,9 +35,9 @@ class _Writer:
     def labelled(self, label: str, text: str, *, indent: int = 2, gutter: int = 9) -> None:
         """``label`` in the gutter, ``text`` wrapped beside it."""
         room = max(self.width - indent - gutter, 30)
-        wrapped = textwrap.wrap(text, room, break_long_words=True, break_on_hyphens=False) or [""]
+        wrapped = textwrap.wrap(plain(text), room, break_long_words=True, break_on_hyphens=False) or [""]
         pad = " " * indent
-        self.add(f"{pad}{self.paint(label.ljust(gutter), '2')}{wrapped[0]}")
+        self.add(f"{pad}{self.paint(plain(label).ljust(gutter), '2')}{wrapped[0]}")
         for line in wrapped[1:]:
             self.add(f"{pad}{' ' * gutter}{line}")
 
@@ -48,7 +48,7 @@ class _Writer:
 def _time(value: float) -> str:
     if value < 1e8:  # seconds since boot
         return f"{value:.0f} s after boot"
-    return datetime.datetime.fromtimestamp(value, tz=datetime.timezone.utc).strftime("%Y-%m-%d %H:%M:%S")
+    return utc(value, "%Y-%m-%d %H:%M:%S")
 
 
 def when(finding: Finding) -> str:
@@ -110,12 +110,18 @@ def _evidence(out: _Writer, finding: Finding) -> None:
             out.labelled("", f"... {len(lines) - MAX_LINES} more lines in --json")
 
 
+def _id(finding: Finding) -> str:
+    """The id, whose last part may be a word of the input."""
+    text = plain(finding.id)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
 def _one(out: _Writer, findings: list[Finding], nodes: Sequence[NodeSummary], signs: list[Finding]) -> None:
     finding = findings[0]
     badge = out.paint(
         f" {finding.severity.value.upper()} " if out.color else finding.severity.value.upper(), _COLOURS[finding.severity]
     )
-    out.add(f"{badge}  {out.paint(finding.id, '1')}")
+    out.add(f"{badge}  {out.paint(_id(finding), '1')}")
     out.labelled("where", subjects(findings, nodes))
     out.labelled("what", finding.what)
     if moment := when(finding):
@@ -144,9 +150,9 @@ def _one(out: _Writer, findings: list[Finding], nodes: Sequence[NodeSummary], si
 
 def _brief(out: _Writer, findings: list[Finding], nodes: Sequence[NodeSummary]) -> None:
     finding = findings[0]
-    prefix = f"  {finding.id}  "
+    prefix = f"  {_id(finding)}  "
     text = f"{finding.what} ({subjects(findings, nodes)})"
-    for line in textwrap.wrap(text, out.width, initial_indent=prefix, subsequent_indent="      ", break_on_hyphens=False):
+    for line in textwrap.wrap(plain(text), out.width, initial_indent=prefix, subsequent_indent="      ", break_on_hyphens=False):
         out.add(line)
 
 
@@ -164,7 +170,7 @@ def _node_line(snapshot: Snapshot) -> str:
 def _header(out: _Writer, case: Case, diagnosis: Diagnosis) -> None:
     counts = Counter(f.severity for f in diagnosis.findings)
     for snapshot in case.snapshots[:10]:
-        for line in textwrap.wrap(_node_line(snapshot), out.width, subsequent_indent="  "):
+        for line in textwrap.wrap(plain(_node_line(snapshot)), out.width, subsequent_indent="  "):
             out.add(line)
     if len(case.snapshots) > 10:
         out.add(f"... and {len(case.snapshots) - 10} more nodes")

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import datetime
-
 from kilter.facts.event import Clock, Event
+from kilter.report.plain import plain, utc
 
 
 def clock_text(time: float | None, event: Event) -> str:
     """Time of a moment: wall clock to the millisecond, or seconds since boot, or a blank."""
     if time is not None:
-        return datetime.datetime.fromtimestamp(time, tz=datetime.timezone.utc).strftime("%m-%d %H:%M:%S.%f")[:-3]
+        return utc(time, "%m-%d %H:%M:%S.%f")[:18]
     if event.time is not None and event.clock is Clock.BOOT:
         return f"boot+{event.time:.3f}s"
     return "no time"
@@ -21,8 +20,9 @@ def line(time: float | None, uncertainty: float, event: Event, *, width: int, no
     stamp = clock_text(time, event)
     unsure = f"±{uncertainty:.1f}" if time is not None and uncertainty >= 0.1 else ""
     repeat = f" x{event.count}" if event.count > 1 else ""
-    head = f"{stamp:<18} {unsure:<6} {event.node[:node_width]:<{node_width}} "
-    where = f" [{event.where.rsplit('/', 1)[-1]}]"
+    head = f"{stamp:<18} {unsure:<6} {plain(event.node)[:node_width]:<{node_width}} "
+    where = f" [{plain(event.where.rsplit('/', 1)[-1])[-40:]}]"
     room = width - len(head) - len(where) - len(repeat)
-    text = event.text if len(event.text) <= room else event.text[: max(room - 3, 10)] + "..."
+    text = plain(event.text[: 4 * width])
+    text = text if len(text) <= room else text[: max(room - 3, 10)] + "..."
     return f"{head}{text}{repeat}{where}"

@@ -268,7 +268,7 @@ class _Builder:
 
     def _affinity(self, name: str) -> int | None:
         text = self.matrix.numa_affinity.get(name, "")
-        return int(text) if text.isascii() and text.isdigit() and len(text) < 6 else self._only_node()
+        return int(text) if text.isascii() and text.isdecimal() and len(text) < 6 else self._only_node()
 
     def _reported(self, a: str, b: str) -> str:
         return self.matrix.links.get(a, {}).get(b, "")

@@ -24,7 +24,9 @@ TABLE = (SERVING / "aiperf-table.txt").read_text()
 
 
 def read(path: Path) -> list[ServingResult]:
-    return [one for snapshot in read_paths([str(path)]).snapshots for one in snapshot.serving or []]
+    case = read_paths([str(path)])
+    assert not case.snapshots
+    return case.serving or []
 
 
 def test_result_table_of_vllm() -> None:
@@ -96,7 +98,7 @@ def test_aiperf_table_csv_and_export() -> None:
     }
     fragment = Fragment(Source(name="profile_export.json", tool=""))
     assert read_json("profile_export.json", json.dumps(export), fragment)
-    (one,) = fragment.snapshot.serving or []
+    (one,) = fragment.serving
     assert one.ttft is not None
     assert (one.request_throughput, one.ttft.mean, one.ttft.median) == (4.5, 0.05, 0.04)
 
@@ -108,7 +110,7 @@ def test_trtllm_bench() -> None:
         "Total Latency (ms):                               629830.3198\nAverage request latency (ms):                     62678.9133\n"
         "Average time-to-first-token [TTFT] (ms):          1937.5098\nAverage time-per-output-token [TPOT] (ms):        60.8022\n"
     )
-    (one,) = parse_text("serving_bench", text).snapshot.serving or []
+    (one,) = parse_text("serving_bench", text).serving
     assert (one.tool, one.output_throughput, one.duration_s) == ("trtllm-bench", 16258.3472, pytest.approx(629.83, abs=0.01))
     assert one.ttft is not None
     assert one.ttft.mean == pytest.approx(1.9375098)
@@ -168,5 +170,5 @@ _KEYS = st.sampled_from(
 def test_any_json_with_these_keys(content: dict[str, object]) -> None:
     fragment = Fragment(Source(name="x.json", tool=""))
     read_json("x.json", json.dumps(content), fragment)
-    for one in fragment.snapshot.serving or []:
+    for one in fragment.serving:
         assert (one.completed or 0) >= 0

@@ -287,3 +287,9 @@ def test_no_damage_breaks_the_reader(data: st.DataObject) -> None:
 )
 def test_long_lines_do_no_harm(text: str) -> None:
     parse_text("slurm", text)
+
+
+def test_a_header_longer_than_any_screen_is_read_by_words() -> None:
+    header = "JOBID" + " " * 5000 + "PARTITION STATE NODELIST"
+    fragment = parse_text("slurm", f"{header}\n1 gpu RUNNING gpu-1\n")
+    assert len(fragment.cluster_jobs) <= 1

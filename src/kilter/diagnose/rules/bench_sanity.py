@@ -208,7 +208,7 @@ def average(snapshot: Snapshot, ctx: Context) -> Iterator[Finding]:
         rows = [
             s
             for s in _nccl(snapshot, "busbw")
-            if s.origin.get("", (0, 0))[0] == mean.origin.get("", (0, 0))[0] and s.conditions.get("size_bytes", "").isdigit()
+            if s.origin.get("", (0, 0))[0] == mean.origin.get("", (0, 0))[0] and s.conditions.get("size_bytes", "").isdecimal()
         ]
         if not rows:
             continue

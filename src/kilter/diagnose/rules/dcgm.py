@@ -274,7 +274,7 @@ def gpu_subject(snapshot: Snapshot, key: str, node: str) -> Subject:
     for gpu in snapshot.accelerators or []:
         if key in (str(gpu.index), gpu.uuid, (gpu.uuid or "").removeprefix("GPU-")):
             return Subject("gpu", gpu.label, node)
-    return Subject("gpu", f"GPU{key}" if key.isdigit() else f"GPU {key}", node)
+    return Subject("gpu", f"GPU{key}" if key.isdecimal() else f"GPU {key}", node)
 
 
 @rule(

@@ -42,7 +42,7 @@ def fans(node: FabricNode, ctx: Context) -> Finding | None:
     _switch(node, ctx)
     if not node.fans:
         raise ctx.missing("fans of the switch")
-    bad = [name for name, text in node.fans.items() if not text.isdigit() and _state(text) == "bad"]
+    bad = [name for name, text in node.fans.items() if not text.isdecimal() and _state(text) == "bad"]
     speeds = {name: int(text) for name, text in node.fans.items() if re.fullmatch(r"\d{1,6}", text)}
     stopped = [name for name, speed in speeds.items() if speed == 0] if any(speeds.values()) else []
     if not bad and not stopped:

@@ -48,7 +48,7 @@ def _same(operation: str | None) -> str:
 def rank_of_event(event: Event) -> int:
     """The rank that an event names; -1 when it names none."""
     text = event.fields.get("rank", "")
-    return int(text) if text.isdigit() else -1
+    return int(text) if text.isdecimal() else -1
 
 
 def _members(case: Case, group: str, job: str = "") -> set[int]:
@@ -85,7 +85,7 @@ class _Stuck:
         for event in events_of(case, "torch.status", "torch.dump_signal", "torch.group"):
             if event.fields.get("job", "") != job:
                 continue
-            if event.fields.get("group", "") == group and (value := event.fields.get("enqueued", "")).lstrip("-").isdigit():
+            if event.fields.get("group", "") == group and (value := event.fields.get("enqueued", "")).lstrip("-").isdecimal():
                 rank = rank_of_event(event)
                 self.enqueued[rank] = max(self.enqueued.get(rank, -1), int(value))
         self.members = set() if self.mixed else _members(case, group, job)

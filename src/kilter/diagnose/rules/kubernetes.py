@@ -31,9 +31,9 @@ _STOPPED_WORDS = (
     "Init:ErrImagePull UnexpectedAdmissionError"
 )
 _STOPPED = frozenset(_STOPPED_WORDS.split())
-_NODES = re.compile(r"(?P<free>\d+)/(?P<all>\d+) nodes are available")
+_NODES = re.compile(r"(?P<free>\d{1,7})/(?P<all>\d{1,7}) nodes are available")
 _PART = re.compile(
-    r"(?P<n>\d+) (?P<why>Insufficient [\w./-]+|node\(s\) [^,.{]{1,120}(?:\{[^}]{0,200}\})?|Too many pods|[Pp]reemption[^,.]{1,80})"
+    r"(?P<n>\d{1,7}) (?P<why>Insufficient [\w./-]+|node\(s\) [^,.{]{1,120}(?:\{[^}]{0,200}\})?|Too many pods|[Pp]reemption[^,.]{1,80})"
 )
 
 

@@ -82,7 +82,7 @@ def missing_for_one(snapshot: Snapshot, ctx: Context) -> Iterator[Finding]:
             confidence="medium",
             sop=None if lost else "",
         )
-    seen = {key for key in names if key.isdigit()}
+    seen = {key for key in names if key.isdecimal()}
     listed = [gpu for gpu in snapshot.accelerators or [] if gpu.index is not None]
     numbers = sorted(int(key) for key in seen)
     holes = sorted(set(range(numbers[0], numbers[-1])) - set(numbers)) if numbers else []

@@ -141,7 +141,7 @@ def rate(pair: Pair, ctx: Context) -> Finding | None:
     width = text.split("X")[0] if "X" in text else ""
     if (
         port.link_layer == "InfiniBand"
-        and width.isdigit()
+        and width.isdecimal()
         and int(width) < 4
         and not any(t and t.startswith(f"{width}X") for t in (p.rate_text for _, p in _siblings(ctx.snapshot, port, device)))
     ):

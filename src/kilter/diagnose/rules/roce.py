@@ -70,7 +70,7 @@ def chosen(pair: Pair, hca: str) -> bool:
         if not name:
             continue
         same = device.name == name if exact else device.name.startswith(name)
-        hit = hit or (same and (not number.isdigit() or int(number) == port.number))
+        hit = hit or (same and (not number.isdecimal() or int(number) == port.number))
     return hit != exclude
 
 

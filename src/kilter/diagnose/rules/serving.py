@@ -11,9 +11,8 @@ import statistics
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from kilter.diagnose.engine import Context, gather, rule
-from kilter.facts.base import Entity
-from kilter.facts.case import Case, Snapshot
+from kilter.diagnose.engine import Context, rule
+from kilter.facts.case import Case
 from kilter.facts.finding import Cause, Evidence, Finding, Subject
 from kilter.facts.measure import Latency, ServingResult
 
@@ -38,12 +37,6 @@ class _Run(NamedTuple):
         return f"{self.configuration}/{name}" if self.configuration else name
 
 
-@gather
-def results(snapshot: Snapshot) -> list[tuple[str, ServingResult]] | None:
-    """The benchmark results of one folder, each with the folder that intake filed it under."""
-    return [(snapshot.node, one) for one in snapshot.serving or []] or None
-
-
 def _configurations(folders: list[tuple[str, ...]]) -> list[str]:
     """What tells folders apart: their paths without what all have in common in front and behind (a/x/results and a/y/results are x and y)."""
     least = min(len(folder) for folder in folders)
@@ -53,24 +46,15 @@ def _configurations(folders: list[tuple[str, ...]]) -> list[str]:
 
 
 def _runs(ctx: Context) -> list[_Run]:
-    found = [one for _, many in ctx.gathered(results) for one in many]
+    found = ctx.case.serving
     if not found:
         raise ctx.missing("results of a serving benchmark", _HINT)
-    folders = []
-    for node, result in found:
-        inside = tuple(result.place.split("/")[:-1])
-        folders.append(inside if not node or node in inside else (node, *inside))
-    return [_Run(name, result) for name, (_, result) in zip(_configurations(folders), found, strict=True)]
+    names = _configurations([tuple(result.place.split("/")[:-1]) for result in found])
+    return [_Run(name, result) for name, result in zip(names, found, strict=True)]
 
 
-def _line(run: _Run, text: str, entity: Entity | None = None) -> Evidence:
-    ref = (entity or run.result).ref("")
-    place = (
-        run.result.place
-        if ref is None or not ref[1] or ":" in run.result.place.rsplit("/", 1)[-1]
-        else f"{run.result.place}:{ref[1]}"
-    )
-    return Evidence(text, place)
+def _line(run: _Run, text: str) -> Evidence:
+    return Evidence(text, run.result.place)
 
 
 def _seconds(value: float) -> str:
@@ -166,7 +150,7 @@ def outlier(case: Case, ctx: Context) -> Iterator[Finding]:
                     "warning",
                     f"mean {name.upper()} {_seconds(latency.mean)} is above P99 {_seconds(latency.p99)}: a few requests were very late{extra}",
                     subject=Subject("job", run.label),
-                    evidence=[_line(run, f"{name.upper()}: mean {_seconds(latency.mean)}, P99 {_seconds(latency.p99)}", latency)],
+                    evidence=[_line(run, f"{name.upper()}: mean {_seconds(latency.mean)}, P99 {_seconds(latency.p99)}")],
                     causes=[
                         Cause(
                             "the first requests: compilation, CUDA graphs, cold caches, connection set-up",
@@ -306,7 +290,6 @@ def prefill(case: Case, ctx: Context) -> Iterator[Finding]:
                         run,
                         f"TTFT typical {_seconds(ttft)}"
                         + (f", P99 {_seconds(result.ttft.p99)}" if result.ttft and result.ttft.p99 else ""),
-                        result.ttft,
                     ),
                 ],
                 causes=[
@@ -334,7 +317,6 @@ def prefill(case: Case, ctx: Context) -> Iterator[Finding]:
                         run,
                         f"ITL: mean {_seconds(itl.mean)}, median {_seconds(itl.median)}"
                         + (f", P99 {_seconds(itl.p99)}" if itl.p99 else ""),
-                        itl,
                     )
                 ],
                 causes=[

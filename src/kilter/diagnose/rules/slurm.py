@@ -30,7 +30,7 @@ _PLANNED_REASON = re.compile(
 _UNPLANNED = re.compile(r"\b(?:un(?:planned|scheduled)|fail\w*|crash\w*|broken|dead|hung|error\w*|unexpected\w*)\b", re.I)
 _GPU_FAULT = (
     (
-        re.compile(r"\bX[Ii][Dd]\s*[:=#]?\s*(?:\w+\s)?(\d{1,3})?\b|\bxid\b|fall(?:en|ing)? off|off the bus", re.I),
+        re.compile(r"\bX[Ii][Dd]\s{0,8}[:=#]?\s{0,8}(?:\w{1,32}\s)?(\d{1,3})?\b|\bxid\b|fall(?:en|ing)? off|off the bus", re.I),
         "SOP-BUS",
         "an XID or a GPU lost from the bus",
     ),

@@ -67,14 +67,14 @@ CAPTURES: list[Capture] = [
     ),
     Capture(
         "nvidia-smi topo -m",
-        r"[ \t]*(?:\x1b\[[0-9;]*m)?[ \t]*(?:GPU|NIC|mlx5_)\d+(?:[ \t]+(?:GPU|NIC|mlx5_|CPU|NUMA)[^\n]*)$",
+        r"[ \t]{0,64}(?:\x1b\[[0-9;]{0,16}m)?[ \t]{0,64}(?:GPU|NIC|mlx5_)\d+(?:[ \t]+(?:GPU|NIC|mlx5_|CPU|NUMA)[^\n]*)$",
         "nvidia_smi_topo",
     ),
     Capture("nvidia-smi list", r"GPU \d+: [^\n]+ \(UUID: (?:GPU|XPU)-", "nvidia_smi_list", repeats=True),
     Capture("nvidia-smi --version", r"NVIDIA-SMI version\s+: ", "nvidia_smi_version"),
     Capture(
         "nvidia-smi --query-gpu",
-        r"(?=[^\n]*\b(?:uuid|gpu_uuid|pci\.bus_id|driver_version|pstate|utilization\.gpu|temperature\.gpu|memory\.(?:used|total)|power\.draw|ecc\.mode|clocks\.|pcie\.link)\b)[a-z][\w.]*(?: \[[^\]\n]*\])?(?:, ?[a-z][\w.]*(?: \[[^\]\n]*\])?)+[ \t]*$",
+        r"(?=[a-z])(?=[^\n]*\b(?:uuid|gpu_uuid|pci\.bus_id|driver_version|pstate|utilization\.gpu|temperature\.gpu|memory\.(?:used|total)|power\.draw|ecc\.mode|clocks\.|pcie\.link)\b)[a-z][\w.]*(?: \[[^\]\n]*\])?(?:, ?[a-z][\w.]*(?: \[[^\]\n]*\])?)+[ \t]*$",
         "nvidia_smi_csv",
     ),
     Capture(
@@ -134,7 +134,7 @@ CAPTURES: list[Capture] = [
         repeats=True,
     ),
     Capture("/proc/modules", r"\w+ \d+ \d+ (?:-|[\w,]+,) (?:Live|Loading|Unloading) 0x", "proc_files", repeats=True),
-    Capture("uname -a", r"Linux \S+ \d+\.\d+\S* #\d", "proc_files"),
+    Capture("uname -a", r"Linux \S{1,255} \d{1,4}\.\d[^\s#]{0,255} #\d", "proc_files"),
     Capture(
         "/etc/os-release",
         r"(?:PRETTY_NAME|NAME|ID|ID_LIKE|VERSION|VERSION_ID|VERSION_CODENAME|[A-Z_]+_URL|UBUNTU_CODENAME|LOGO)=(?:\"[^\"\n]*\"|[^ \"\n]*)$",
@@ -400,7 +400,7 @@ CAPTURES: list[Capture] = [
     ),
     Capture(
         "NCCL RAS",
-        r"NCCL version \d+\.\d+\.\d+\S* compiled with CUDA |\{\s*\"nccl_version\"\s*:\s*\"[^\"\n]*\"\s*,\s*\"cuda_runtime_version\"",
+        r"NCCL version \d{1,4}\.\d{1,4}\.\d{1,4}\S{0,80} compiled with CUDA |\{\s*\"nccl_version\"\s*:\s*\"[^\"\n]*\"\s*,\s*\"cuda_runtime_version\"",
         "nccl_ras",
     ),
     Capture(
@@ -423,7 +423,8 @@ def by_command(command: str) -> Capture | None:
     return next((capture for pattern, capture in BY_COMMAND if pattern.search(command)), None)
 
 
-STARTS = re.compile("|".join(f"^(?P<c{i}>{capture.start})" for i, capture in enumerate(CAPTURES)), re.M)
+# The groups that tell which one matched stand empty behind each alternative: then the search looks at an alternative's first character only.
+STARTS = re.compile("^(?=.)(?:" + "|".join(f"(?:{capture.start})(?P<c{i}>)" for i, capture in enumerate(CAPTURES)) + ")", re.M)
 
 
 def capture_of(match: re.Match[str]) -> Capture:

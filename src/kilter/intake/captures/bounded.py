@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from kilter.intake.fragment import Block, Fragment
@@ -10,6 +11,14 @@ from kilter.intake.fragment import Block, Fragment
 MAX_LINE = 4096
 #: What is kept of a longer line, to show it.
 _SHOWN = 200
+#: No tool prints a number of so many digits: with nine more it is no float any more (1.8e308), and Python reads none of 4300.
+MAX_DIGITS = 300
+_DIGITS = re.compile(rf"(?<!\d)\d{{{MAX_DIGITS}}}")
+
+
+def is_absurd(line: str) -> bool:
+    """Whether a line holds a number that no reader should try to read."""
+    return len(line) >= MAX_DIGITS and _DIGITS.search(line) is not None
 
 
 def lines(block: Block, fragment: Fragment, *, limit: int = MAX_LINE) -> Iterator[tuple[int, str]]:

@@ -77,7 +77,7 @@ def _cudnn(fragment: Fragment, value: str, number: int) -> None:
     software = fragment.snapshot.software
     if found := _LIBCUDNN.search(value):
         software.put("cudnn_version", found.group(1), fragment.ref(number))
-    elif value.isdigit() and len(value) in (4, 5):
+    elif value.isdecimal() and len(value) in (4, 5):
         # CUDNN_VERSION: 1000 x major + 100 x minor + patch up to 8.x, 10000 x major + 100 x minor + patch from 9.0
         scale = 1000 if len(value) == 4 else 10000
         code = int(value)

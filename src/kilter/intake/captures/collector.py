@@ -6,6 +6,7 @@ import re
 
 from kilter.facts.base import Reason
 from kilter.facts.host import Service
+from kilter.intake.captures.bounded import lines
 from kilter.intake.fragment import Block, Fragment
 
 _SERVICE = re.compile(r"([\w@.-]+): (\S+)\s*$")
@@ -19,7 +20,7 @@ def parse(block: Block, fragment: Fragment) -> None:
         _manifest(block, fragment)
         return
     services = fragment.snapshot.software.services
-    for number, line in block.numbered():
+    for number, line in lines(block, fragment):
         if match := _SERVICE.match(line):
             name, state = match.groups()
             service = services.setdefault(name, Service(name=name))
@@ -36,9 +37,9 @@ def parse(block: Block, fragment: Fragment) -> None:
 
 def _manifest(block: Block, fragment: Fragment) -> None:
     silent: list[str] = []
-    for number, line in block.numbered():
+    for number, line in lines(block, fragment):
         key, _, value = line.partition(": ")
-        if key == "epoch" and value.isdigit():
+        if key == "epoch" and value.isdecimal():
             fragment.source.time = float(value)
         elif key == "uptime":
             try:
@@ -49,5 +50,7 @@ def _manifest(block: Block, fragment: Fragment) -> None:
             fragment.note(f"collected as uid {value.strip()}, not as root: PCI capabilities and the kernel log may be missing")
         elif (match := _ROW.match(line)) and match.group(1) in ("hung", "timeout", "124", "137"):
             silent.append(match.group(4))
+        elif ": " not in line and "\t" not in line and not line.startswith(("kilter collector", "#")):
+            fragment.unparsed(number, line)
     if silent:
         fragment.note(f"no answer within the time limit: {', '.join(silent)}")

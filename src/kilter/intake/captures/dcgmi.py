@@ -185,7 +185,7 @@ class _Health:
         elif depth < 0:
             self.group, self.entity = name, ""
             return not right
-        elif name.isdigit():
+        elif name.isdecimal():
             self.entity = name
         elif name != "Errors":
             self.open = self.add(name, right, f"{self.group} {self.entity}".strip(), line)

@@ -15,7 +15,7 @@ from kilter.intake.captures.bounded import lines
 from kilter.intake.fragment import Block, Fragment
 
 _COMMAND = re.compile(r"\bethtool\b([^|;&>]*)")
-_STATISTIC = re.compile(r"(.+?)\s*: *(-?\d+)$")
+_STATISTIC = re.compile(r"(.+?)\s{0,64}: {0,64}(-?\d{1,20})$")
 _TEXT_STATISTIC = re.compile(r"[^:]+:.*\S")
 _TITLE = re.compile(r"(Settings|Ring parameters|Pause parameters) for (\S+?):$")
 _DRIVER_KEYS = {"driver": "driver", "version": "driver_version", "firmware-version": "firmware"}
@@ -60,7 +60,7 @@ def _setting(nic: NetInterface, key: str, value: str, ref: Ref) -> None:
 def _pair(nic: NetInterface, section: str, key: str, value: str, ref: Ref) -> None:
     if section == "Ring parameters" and key in ("RX", "TX"):
         field = f"{key.lower()}_ring"
-        if value.isdigit():
+        if value.isdecimal():
             nic.put(field, int(value), ref)
         else:
             nic.lacks(field, Reason.NOT_SUPPORTED, f"ethtool -g prints {key}: {value}")

@@ -11,6 +11,7 @@ import re
 from kilter.facts.event import Clock, Event
 from kilter.facts.host import Service
 from kilter.facts.pci import pci_address
+from kilter.intake.captures.bounded import lines
 from kilter.intake.fragment import Block, Fragment
 
 _LINE = re.compile(r"\[([A-Z][a-z]{2} +\d+ \d{4} \d\d:\d\d:\d\d)\] \[([A-Z]+) *\] \[tid \d+\] (.*)$")
@@ -28,7 +29,7 @@ _NOTHING = re.compile(r"NV_WARN_NOTHING_TO_DO|[Nn]o NVSwitch")
 def parse(block: Block, fragment: Fragment) -> None:
     """NVSwitch errors become ``sxid`` events (the log names the switch by PCI address); other errors are kept by their text."""
     service = Service(name="nvidia-fabricmanager", origin={"": fragment.ref(block.first_line)})
-    for number, line in block.numbered():
+    for number, line in lines(block, fragment):
         match = _LINE.match(line)
         if match is None:
             journal_line(line, number, fragment)  # else details below a message ("Message payload details: ...") carry no level

@@ -69,7 +69,7 @@ def cpu_list(mask: str, *, limit: int = 1 << 13) -> str | None:
 
 def _one_node(mask: str) -> int | None:
     text = cpu_list(mask) or ""
-    return int(text) if text.isdigit() else None
+    return int(text) if text.isdecimal() else None
 
 
 def _number(text: str) -> int | None:

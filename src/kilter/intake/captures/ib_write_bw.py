@@ -114,7 +114,13 @@ def parse(block: Block, fragment: Fragment) -> None:
             conditions["test"] = found.group(1)
         elif fields := _FIELD.findall(line):
             conditions.update({_CONDITIONS[name]: value.removesuffix("[B]") for name, value in fields if name in _CONDITIONS})
-        elif text[0].isdigit() and columns and len(tokens := text.split()) >= 3 and tokens[0].isdigit() and tokens[1].isdigit():
+        elif (
+            text[0].isdecimal()
+            and columns
+            and len(tokens := text.split()) >= 3
+            and tokens[0].isdecimal()
+            and tokens[1].isdecimal()
+        ):
             if _FOLLOWS.search(text):  # the row was printed while the run broke
                 fragment.note(f"line {number}: the run broke in this row, which is not read")
                 failures.setdefault(

@@ -17,7 +17,7 @@ from kilter.intake.fragment import Block, Fragment
 _KINDS = {"switch": "switch", "ca": "ca", "rt": "router", "sw": "switch", "router": "router"}
 _HEAD = re.compile(r'(Switch|Ca|Rt)\s+(\d{1,5})\s+"[SHR]-([0-9a-fA-F]{1,16})"(.*)$')
 _LINK = re.compile(
-    r"\[(\d{1,5})\](?:\[ext \d{1,5}\])?\s*(?:\(([0-9a-fA-F]{1,16})\))?\s*"
+    r"\[(\d{1,5})\](?:\[ext \d{1,5}\])?\s{0,16}(?:\(([0-9a-fA-F]{1,16})\))?\s{0,16}"
     r'"([SHR])-([0-9a-fA-F]{1,16})"\[(\d{1,5})\](?:\[ext \d{1,5}\])?(?:\([0-9a-fA-F]{1,16}\))?(.*)$'
 )
 _PORT = re.compile(

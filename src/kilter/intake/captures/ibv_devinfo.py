@@ -13,7 +13,7 @@ from kilter.intake.captures.bounded import lines
 from kilter.intake.captures.ibstat import PHYSICAL_STATES, STATES, guid, number, rdma_device, rdma_port
 from kilter.intake.fragment import Block, Fragment
 
-_NUMBERED = re.compile(r"(.*?) *\((\d+)\)$")
+_NUMBERED = re.compile(r"(.*?) {0,64}\((\d{1,20})\)$")
 _WIDTH = re.compile(r"(\d+)X?\b")
 _SPEED = re.compile(r"(\d{1,9}(?:\.\d{1,9})?) *Gbps")
 _GID = re.compile(r"GID\[ *(\d+)\]:?\s*(\S+?)(?:, *(.+))?$")
@@ -58,7 +58,7 @@ def _put_port(port: RdmaPort, key: str, value: str, link: dict[str, float], ref:
         port.put("physical_state", _coded(value, PHYSICAL_STATES), ref)
     elif key in ("max_mtu", "active_mtu"):
         words = value.split(" ", 1)
-        if words[0].isdigit():
+        if words[0].isdecimal():
             port.put(key, int(words[0]), ref)
         else:  # "invalid MTU (0)"
             port.lacks(key, Reason.NOT_SUPPORTED, f"ibv_devinfo prints {value[:40]!r}")
@@ -99,7 +99,7 @@ def parse(block: Block, fragment: Fragment) -> None:
                 fragment.snapshot.put("rdma", [], ref)
         elif device is None:
             fragment.unparsed(line, raw)
-        elif key == "port" and value.isdigit():
+        elif key == "port" and value.isdecimal():
             port, link = rdma_port(fragment, device, int(value), line), {}
         elif port is None:
             if colon:

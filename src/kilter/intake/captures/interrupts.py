@@ -12,6 +12,7 @@ from kilter.intake.captures.cpu_list import to_list_format
 from kilter.intake.fragment import Block, Fragment
 
 _HEADER = re.compile(r"\s+CPU\d+(?:\s+CPU\d+)*\s*$")
+_ANY_ROW = re.compile(r"\s*[\w-]{1,12}:\s")
 _ROW = re.compile(r"\s*(\d{1,6}):((?:\s+\d{1,20})+)\s+(\S.*)$")
 _DRIVER = re.compile(r"\b(mlx[45]|nvidia(?!-drm)|bnxt_en|irdma|efa|ena|ice|i40e|gve)")
 _ADDRESS = re.compile(r"@pci:([0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])")
@@ -47,7 +48,11 @@ def device_cpus(text: str) -> dict[str, str]:
 
 def parse(block: Block, fragment: Fragment) -> None:
     """``snapshot.cpu.device_interrupts``."""
-    kept = [raw for _, raw in lines(block, fragment)]
+    kept = []
+    for line, raw in lines(block, fragment):
+        kept.append(raw)
+        if not (_HEADER.match(raw) or _ANY_ROW.match(raw)):
+            fragment.unparsed(line, raw)
     found = device_cpus("\n".join(kept))
     if found:
         fragment.snapshot.cpu.put("device_interrupts", found, fragment.ref(block.first_line))

@@ -55,7 +55,7 @@ def moment(date: str, clock: str) -> tuple[float | None, Clock]:
     a, b, c = day.groups()
     hour, minute, second, half, zone = time.groups()
     try:
-        if not b.isdigit():  # 03-Mar-2026
+        if not b.isdecimal():  # 03-Mar-2026
             year, month, number = int(c), _MONTHS[b.lower()], int(a)
         elif len(a) == 4:
             year, month, number = int(a), int(b), int(c)

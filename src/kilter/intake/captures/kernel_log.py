@@ -53,11 +53,11 @@ _SXID = re.compile(
     + r"\): (?P<code>\d+), (?:(?P<severity>Fatal|Non-fatal), )?(?:Link (?P<link>-?\d+) )?(?P<rest>.*)"
 )
 _AER_DEVICE = re.compile(
-    r"(?P<driver>[\w-]+) "
+    r"(?<![\w-])(?P<driver>[\w-]+) "
     + _PCI
     + r": (?:AER: )?PCIe Bus Error: severity=(?P<severity>[^,]+), type=(?P<type>[^,]+), (?:id=\w+ ?)?\(?(?P<agent>[^)]*)\)?"
 )
-_AER_BIT = re.compile(r"(?P<driver>[\w-]+) " + _PCI + r":? +(?:AER: +)?\[ *(?P<bit>\d+)\] (?P<name>\w+)")
+_AER_BIT = re.compile(r"(?<![\w-])(?P<driver>[\w-]+) " + _PCI + r":? +(?:AER: +)?\[ *(?P<bit>\d+)\] (?P<name>\w+)")
 _AER_ROOT = re.compile(
     r"pcieport "
     + _PCI
@@ -165,10 +165,10 @@ _MLX5_KINDS: tuple[tuple[re.Pattern[str], str], ...] = (
         ),
         "mlx5.health",
     ),
-    (re.compile(r"timeout\. Will cause a leak|command timeout|cmd.*timeout|TX timeout|wait_func", re.I), "mlx5.timeout"),
+    (re.compile(r"timeout\. Will cause a leak|command timeout|cmd.{0,200}timeout|TX timeout|wait_func", re.I), "mlx5.timeout"),
     (
         re.compile(
-            r"Port module event(?:\[error\])?: .*(?:error|unsupported|power|shorted|high temp|unknown)|Cable error|bad or shorted|High Temperature",
+            r"Port module event(?:\[error\])?: .{0,200}(?:error|unsupported|power|shorted|high temp|unknown)|Cable error|bad or shorted|High Temperature",
             re.I,
         ),
         "mlx5.module",
@@ -238,7 +238,7 @@ RULES: tuple[tuple[str, re.Pattern[str], Maker], ...] = (
     ("EDAC", re.compile(r"EDAC (?P<device>[\w#]+): (?P<count>\d+) (?P<severity>CE|UE) .*"), _simple("edac", "severity", "count")),
     ("Machine Check", re.compile(r"(?:mce: )?\[Hardware Error\]: (?:CPU (?P<cpu>\d{1,5}): )?Machine Check(?:(?: Exception)?: *[0-9a-f]{1,16} Bank (?P<bank>\d{1,3}): (?P<status>[0-9a-f]{16})\b)?.*"), _machine_check),
     ("[Hardware Error]", re.compile(r"\[Hardware Error\]:.*event severity: (?P<severity>\w+).*"), _simple("machine_check", "severity")),
-    ("segfault at", re.compile(r"(?P<name>[^\s\[]+)\[(?P<pid>\d+)\]: segfault at .* error \d+(?: in (?P<library>[^\[\s]+).*)?"), _simple("segfault", "name", "pid", "library")),
+    ("segfault at", re.compile(r"(?<![^\s\[])(?P<name>[^\s\[]+)\[(?P<pid>\d+)\]: segfault at .* error \d+(?: in (?P<library>[^\[\s]+).*)?"), _simple("segfault", "name", "pid", "library")),
     ("DMAR", re.compile(r"DMAR: (?:DRHD: handling fault status.*|\[[^\]]*\] Request device \[(?:" + r"(?P<device>[0-9a-f:.]+)" + r")\].*)"), _simple("iommu.fault")),
     ("AMD-Vi", re.compile(r"AMD-Vi: Event logged \[(?P<what>\w+) (?:device=(?P<device>[0-9a-f:.]+))?.*"), _simple("iommu.fault", "what")),
     ("Remounting", re.compile(r".*Remounting filesystem read-only.*"), _simple("filesystem.read_only")),
@@ -286,8 +286,8 @@ _STEMS = (
 )
 #: Parts of dumps and messages that belong to an event already reported, or that are no fault.
 _BENIGN = re.compile(
-    r"RPC buffer contains|RPC (?:event )?history|entry function|^NVRM: +-?\d+ |GPU at PCI:|GPU Board Serial|loading NVIDIA|SXid.*Data \{|"
-    r"Debug mode is|module verification|taint|unregistered|registered|persistence|default.*disabled|err(?:or)? recovery|Port module event: module \d+, Cable (?:un)?plugged|"
+    r"RPC buffer contains|RPC (?:event )?history|entry function|^NVRM: +-?\d+ |GPU at PCI:|GPU Board Serial|loading NVIDIA|SXid.{0,200}Data \{|"
+    r"Debug mode is|module verification|taint|unregistered|registered|persistence|default.{0,200}disabled|err(?:or)? recovery|Port module event: module \d+, Cable (?:un)?plugged|"
     r"kernel API|Flooding|\bPCIe bandwidth\b",
     re.I,
 )
@@ -311,9 +311,9 @@ _FACTS: tuple[tuple[str, str, re.Pattern[str]], ...] = (
     (
         "software.driver_version",
         "loading NVIDIA",
-        re.compile(r"NVRM: loading NVIDIA UNIX .*?Module(?: for \S+)? +(\d+\.\d+(?:\.\d+)?)"),
+        re.compile(r"NVRM: loading NVIDIA UNIX .{0,120}?Module(?: for \S{1,80})? {1,16}(\d+\.\d+(?:\.\d+)?)"),
     ),
-    ("host.dmi_product", ", BIOS ", re.compile(r"(?:Hardware name|DMI): ([^,\n]+?)(?:/[^,/\n]*)?, BIOS ")),
+    ("host.dmi_product", ", BIOS ", re.compile(r"(?:Hardware name|DMI): ([^,\n]{1,160}?)(?:/[^,/\n]{0,160})?, BIOS ")),
     ("kernel.iommu_domain", "efault domain type", re.compile(r"iommu: [Dd]efault domain type: (\w+)")),
     ("kernel.release", "Linux version", re.compile(r"^Linux version (\d\S+)")),
     ("kernel.cmdline", "ommand line: ", re.compile(r"^(?:Kernel c|C)ommand line: (.+)$")),
@@ -372,7 +372,7 @@ class KernelLog:
             return Stamp(0), ""
         node = record.get("_HOSTNAME")
         micros = str(record.get("__REALTIME_TIMESTAMP", ""))
-        time = int(micros) / 1e6 if micros.isdigit() and len(micros) < 20 else None
+        time = int(micros) / 1e6 if micros.isdecimal() and len(micros) < 20 else None
         return Stamp(0, time, Clock.UTC if time is not None else Clock.NONE, 0.0, node if isinstance(node, str) else ""), message
 
     def _multi_line(self, number: int, message: str) -> bool:

@@ -16,9 +16,9 @@ from kilter.intake.fragment import Block, Fragment
 
 #: Resources that stand for a GPU: whole ones, MIG slices in the "single" strategy, shared ones, and those of other vendors.
 GPU = re.compile(r"(?:nvidia\.com/(?:gpu(?:\.shared)?|mig-[\w.]+)|amd\.com/gpu|kunlunxin\.com/\S+|baidu\.com/\S*(?:gpu|xpu)\S*)$")
-_PAIR = re.compile(r"(?P<indent>\s*)(?P<key>[A-Za-z][\w ./()-]{0,80}?):(?:\s+(?P<value>.*\S))?\s*$")
+_PAIR = re.compile(r"(?P<indent>\s*)(?P<key>[A-Za-z][\w ./()-]{0,80}?):(?:\s+(?P<value>\S(?:.*\S)?))?\s*$")
 _RESOURCE = re.compile(r"\s*(?P<name>[a-z][\w./-]{0,120}):\s+(?P<count>\d{1,12}[a-zA-Z]*)\s*$")
-_REQUEST = re.compile(r"\s*(?P<name>[a-z][\w./-]{0,120})\s+(?P<requests>\d{1,12})\S*(?:\s+\(\d+%\))?\s+\d")
+_REQUEST = re.compile(r"\s*(?P<name>[a-z][\w./-]{0,120})\s+(?P<requests>\d{1,12})\S{0,16}(?:\s{1,16}\(\d{1,6}%\))?\s+\d")
 _CONDITION = re.compile(r"\s*(?P<type>[A-Z][\w./-]{1,80})\s+(?P<status>True|False|Unknown)(?:\s+(?P<rest>\S.*))?$")
 _DATE = re.compile(r"[A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} \d{4} [\d:]{8} [+-]\d{4}\s*")
 _EVENT = re.compile(r"\s*(?P<type>Normal|Warning)\s+(?P<reason>[A-Z]\w{1,60})\s+(?P<rest>\S.*)$")
@@ -148,9 +148,9 @@ def _amount(field: str) -> Callable[[ClusterNode, str, int, Fragment], None]:
         match = _RESOURCE.match(text)
         if match is None:
             return
-        if GPU.match(match["name"]) and match["count"].isdigit():
+        if GPU.match(match["name"]) and match["count"].isdecimal():
             node.put(field, (getattr(node, field) or 0) + int(match["count"]), fragment.ref(number))
-        elif match["name"] == "cpu" and field == "gpus_total" and match["count"].isdigit():
+        elif match["name"] == "cpu" and field == "gpus_total" and match["count"].isdecimal():
             node.put("cpus_total", int(match["count"]), fragment.ref(number))
         elif match["name"] == "memory" and field == "gpus_total" and match["count"].endswith("Ki"):
             node.put("memory_total_mib", int(match["count"][:-2]) // 1024, fragment.ref(number))
@@ -200,15 +200,15 @@ def _pod(record: list[tuple[int, str]], fragment: Fragment) -> None:
                 pod.put("state", value, ref)
         elif key == "Reason" and section in _TOP and value:
             pod.put("reason", value, ref)
-        elif key == "Exit Code" and value.isdigit():
+        elif key == "Exit Code" and value.isdecimal():
             pod.put("exit_code", int(value), ref)
-        elif key == "Restart Count" and value.isdigit():
+        elif key == "Restart Count" and value.isdecimal():
             pod.put("restarts", max(int(value), pod.restarts or 0), ref)
         elif (
             limits == "Limits"
             and (counted := _RESOURCE.match(text))
             and GPU.match(counted["name"])
-            and counted["count"].isdigit()
+            and counted["count"].isdecimal()
         ):
             gpus += int(counted["count"])
             pod.put("gpus", gpus, ref)

@@ -73,7 +73,7 @@ def _iso(match: re.Match[str]) -> Stamp | None:
     day, clock, fraction, zone, node = match.groups()
     try:
         moment = datetime.datetime.fromisoformat(f"{day}T{clock}")
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     offset = UTC
     if zone and zone not in ("Z", "UTC"):
@@ -94,7 +94,7 @@ def _syslog(match: re.Match[str], year: int) -> Stamp | None:
         return None
     try:
         moment = datetime.datetime(int(printed_year or year), month, int(day), int(hour), int(minute), int(second), tzinfo=UTC)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     time = moment.timestamp() + (float(f"0.{fraction}") if fraction else 0.0)
     return Stamp(match.end(), time, Clock.LOCAL, 0.0 if fraction else 0.5, node, not printed_year)

@@ -57,7 +57,7 @@ _KNOWN = re.compile(
 )
 #: labels end with a colon, in Chinese with the full-width one
 _COLONS = ":\N{FULLWIDTH COLON}"
-_LINE = re.compile(rf"(\s*)([^{_COLONS}]{{1,60}}?)\s*[{_COLONS}](?:\s+(.*)|)$")
+_LINE = re.compile(rf"(\s*)([^\s{_COLONS}][^{_COLONS}]{{0,59}}?)\s{{0,64}}[{_COLONS}](?:\s+(.*)|)$")
 _NODE = re.compile(r"NUMA (?:node|节点) ?(\d{1,6}) CPU(?:\(s\))?")
 _VULNERABILITY = re.compile(r"(?:Vulnerability|漏洞) (.+)")
 _CPU_LIST = re.compile(r"\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*")

@@ -237,7 +237,7 @@ class _Reader:
 
     def _numbered(self, device: PciDevice, key: str, value: str, ref: Ref) -> None:
         index = key.split()[1]
-        if not index.isdigit():
+        if not index.isdecimal():
             return
         if key.startswith("Region "):
             self._bar(device, int(index), value, ref)
@@ -345,7 +345,7 @@ class _Reader:
     def _link(self, device: PciDevice, value: str, ref: Ref, speed_field: str, width_field: str) -> None:
         speed, width = _SPEED.search(value), _WIDTH.search(value)
         lanes = int(width[1]) if width else None
-        known = speed is not None and speed[1][0].isdigit()
+        known = speed is not None and speed[1][0].isdecimal()
         if not known and speed is not None and lanes == 63 and speed_field == "link_speed_gts":
             # LnkSta of all ones: speed code 15, width 63. The function stopped answering after its header was read.
             device.put("config_readable", False, ref)
@@ -402,7 +402,7 @@ class _Reader:
         text = value.removeprefix("LaneErr at lane:").replace(",", " ").split()
         if value == "0":
             device.put("lane_errors", [], ref)
-        elif text and all(lane.isdigit() for lane in text):
+        elif text and all(lane.isdecimal() for lane in text):
             device.put("lane_errors", [int(lane) for lane in text], ref)
 
     def _iovctl(self, device: PciDevice, value: str, ref: Ref) -> None:

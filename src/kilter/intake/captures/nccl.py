@@ -18,12 +18,12 @@ MAX_LINE = 4096
 MARKS = ("NCCL INFO", "NCCL WARN", "NCCL VERSION", "NCCL version")
 
 _LINE = re.compile(
-    r"(?P<host>[A-Za-z0-9_][\w.-]*):(?P<pid>\d+):(?P<tid>\d+) \[(?P<device>\d+)\] (?:(?P<stamp>\d[\d.:/ -]*\d) )?(?:(?P<file>[\w/.-]+\.(?:cc|cu|h|cpp)):(?P<line>\d+) )?"
+    r"(?<![A-Za-z0-9_])(?P<host>[A-Za-z0-9_][\w.-]{0,254}):(?P<pid>\d+):(?P<tid>\d+) \[(?P<device>\d+)\] (?:(?P<stamp>\d[\d.:/ -]*\d) )?(?:(?P<file>[\w/.-]+\.(?:cc|cu|h|cpp)):(?P<line>\d+) )?"
     r"NCCL (?P<level>INFO|WARN|TRACE|VERSION|CALL) (?P<text>.*)"
 )
 #: Lines whose prefix was stripped, or replaced by a framework's "[rank0]".
 _BARE = re.compile(
-    r"(?:\[rank ?(?P<device>\d+)\][: ]*)?(?:(?P<file>[\w/.-]+\.(?:cc|cu|h|cpp)):(?P<line>\d+) )?NCCL (?P<level>INFO|WARN) (?P<text>.*)"
+    r"(?:\[rank ?(?P<device>\d{1,5})\][: ]{0,8})?(?:(?<![\w/.-])(?P<file>[\w/.-]+\.(?:cc|cu|h|cpp)):(?P<line>\d+) )?NCCL (?P<level>INFO|WARN) (?P<text>.*)"
 )
 #: Lines of several ranks run into each other: "2.7.8+cuda10.2NCCL version 2.7.8+cuda10.2".
 _VERSION = re.compile(
@@ -45,11 +45,11 @@ _GDR_HCA = re.compile(
 )
 _GDR_STATE = re.compile(r"GPU Direct RDMA \((nvmem|DMABUF)\) (enabled|disabled)|GDRCOPY (enabled|disabled)", re.I)
 _ALL_P2P = re.compile(r"isAllDirectP2p (\d)")
-_CHANNELS = re.compile(r"(\d+) coll channels, (?:\d+ collnet channels, )?(?:(\d+) nvls channels, )?")
+_CHANNELS = re.compile(r"(\d{1,6}) coll channels, (?:\d{1,6} collnet channels, )?(?:(\d{1,6}) nvls channels, )?")
 _RING_GDR = re.compile(r"Connected all rings.*GDR (\d)")
 _OWN_ADDRESS = re.compile(r"(?:Bootstrap ?: ?Using|NET/Socket ?: ?Using|OOB) .*")
-_ADDRESS = re.compile(r"[\w.-]+:([0-9a-fA-F.:]+)<\d+>")
-_ERROR_TRACE = re.compile(r"([\w/.-]+\.cc):(\d+) -> (\d+)(?: |$)")
+_ADDRESS = re.compile(r"(?<![\w.-])[\w.-]+:([0-9a-fA-F.:]{1,64})<\d{1,6}>")
+_ERROR_TRACE = re.compile(r"(?<![\w/.-])([\w/.-]+\.cc):(\d{1,7}) -> (\d{1,7})(?: |$)")
 #: the channel's HCA number in NET/IB/3/GDRDMA(PCI)
 _NETDEV_SLOT = re.compile(r"/\d+(?:\(\d+\))?(?=/|$)")
 
@@ -76,6 +76,12 @@ def _bus(text: str | None) -> str | None:
         return None
     value = int(text, 16)
     return pci_address(f"{value >> 20:04x}:{value >> 12 & 0xFF:02x}:{value >> 4 & 0xFF:02x}.{value & 0x7}")
+
+
+def is_line(line: str) -> bool:
+    """Whether :class:`NcclLog` reads a line."""
+    line = line[:MAX_LINE]
+    return any(pattern.search(line) for pattern in (_LINE, _BARE, _VERSION))
 
 
 class NcclLog:

@@ -167,7 +167,7 @@ class _Text:
             origin={"": self.fragment.ref(number)},
         )
         count = found.group("count") or (
-            "0" if found.group("none") or self.pending == "not" else self.pending if self.pending.isdigit() else ""
+            "0" if found.group("none") or self.pending == "not" else self.pending if self.pending.isdecimal() else ""
         )
         if self.operation and count:
             state.counts = {self.operation: int(count)}

@@ -31,7 +31,9 @@ _RANK = re.compile(
 )
 _AVERAGE = re.compile(r"#\s*Avg bus bandwidth\s*:\s*(\S{1,40})")
 _BOUNDS = re.compile(r"#\s*Out of bounds values\s*:\s*(-?\d{1,18})\s*(\w{0,20})")
-_FAILURE = re.compile(r"(?P<host>[\w.-]{1,255}): Test (?P<what>NCCL|CUDA) failure (?P<where>\S{1,80}) '(?P<text>[^'\n]{0,200})'?")
+_FAILURE = re.compile(
+    r"(?<![\w.-])(?P<host>[\w.-]{1,255}): Test (?P<what>NCCL|CUDA) failure (?P<where>\S{1,80}) '(?P<text>[^'\n]{0,200})'?"
+)
 _FAILURE_TAIL = re.compile(r"\.\. [\w.-]{1,255} pid \d{1,10}: Test failure")
 _VERSION = re.compile(r"#\s*nccl-tests version (\S{1,40})(?:.*?nccl-library=(\d{1,9}))?")
 _SETTINGS = re.compile(r"#\s*nThread \d")
@@ -86,10 +88,10 @@ class _Table:
         places = self.places or [("out", ["time", "algbw", "busbw", "#wrong"]), ("in", ["time", "algbw", "busbw", "#wrong"])]
         width = sum(len(words) for _, words in places)
         left = tokens[: len(tokens) - width]
-        if not 2 <= len(left) <= 6 or not left[0].isdigit() or not left[1].isdigit() or len(left[0]) > 18:
+        if not 2 <= len(left) <= 6 or not left[0].isdecimal() or not left[1].isdecimal() or len(left[0]) > 18:
             return False
         conditions = self.conditions(left[0])
-        names = [token for token in left[2:] if not token.lstrip("-").isdigit()]
+        names = [token for token in left[2:] if not token.lstrip("-").isdecimal()]
         if names:
             conditions["dtype"] = names[0]
         if len(names) > 1:
@@ -160,7 +162,7 @@ def parse(block: Block, fragment: Fragment) -> None:
             continue
         if not stripped.startswith("#"):
             tokens = stripped.split()
-            if tokens[0].isdigit() and table.row(number, tokens):
+            if tokens[0].isdecimal() and table.row(number, tokens):
                 continue
             if found := _FAILURE.search(line):
                 _failed(fragment, number, found)

@@ -93,7 +93,7 @@ def parse(block: Block, fragment: Fragment) -> None:
     """Nodes into ``snapshot.nccl_topology``, in file order, each with what stands above it. A cut file gives what stood before the cut."""
     parser = new_parser()
     reader = _Reader(fragment, block.first_line, parser)
-    feed(parser, reader, block, fragment, closing="</system>", what="NCCL topology")
+    feed(parser, reader, block, fragment, closing="</system>", what="NCCL topology", has_text=False)
     if reader.unknown:
         fragment.note(f"NCCL topology: elements not known: {', '.join(sorted(reader.unknown)[:5])}")
     if reader.bad_addresses:

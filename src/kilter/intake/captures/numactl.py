@@ -41,14 +41,14 @@ def parse(block: Block, fragment: Fragment) -> None:
             key, value = match[2], match[3]
             if key == "cpus":
                 words = value.split()
-                if all(word.isdigit() for word in words):
+                if all(word.isdecimal() for word in words):
                     node.put("cpus", to_list_format(int(word) for word in words), ref)
                 else:
                     fragment.unparsed(line, raw)
             elif key in ("size", "free"):
                 field = "memory_total_bytes" if key == "size" else "memory_free_bytes"
                 words = value.split()
-                if words and words[0].isdigit() and words[1:] == ["MB"]:
+                if words and words[0].isdecimal() and words[1:] == ["MB"]:
                     node.put(field, int(words[0]) << 20, ref)
                 elif value.startswith("<not available>"):
                     node.lacks(field, Reason.NOT_READABLE, "numactl prints <not available>")

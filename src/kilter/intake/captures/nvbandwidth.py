@@ -94,9 +94,9 @@ def parse(block: Block, fragment: Fragment) -> None:
             test.unit = found.group(1)
         elif test is not None and re.fullmatch(r"[\d.\sN/Ae+-]{1,4096}", text):
             tokens = text.split()
-            if all(token.isdigit() for token in tokens) and (not test.columns or tokens == test.columns):
+            if all(token.isdecimal() for token in tokens) and (not test.columns or tokens == test.columns):
                 test.columns = tokens
-            elif tokens[0].isdigit() and test.columns and len(tokens) - 1 <= len(test.columns):
+            elif tokens[0].isdecimal() and test.columns and len(tokens) - 1 <= len(test.columns):
                 for column, printed in zip(test.columns, tokens[1:], strict=False):
                     _cell(fragment, number, test, tokens[0], column, printed)
             else:

@@ -48,7 +48,8 @@ NOT_VALUES = {
 _LOST = {"[gpu is lost]": "GPU is lost", "gpu is lost": "GPU is lost", "[gpu requires reset]": "GPU requires reset",
          "gpu requires reset": "GPU requires reset", "[reset required]": "GPU requires reset"}  # fmt: skip
 
-_NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
+#: No counter has more than 20 digits (64 bits); a longer run is damage, and 309 digits no longer fit a float.
+_NUMBER = re.compile(r"(-?\d{1,20})(?:\.(\d{1,20}))?(?!\d)")
 _YES = {"enabled", "yes", "active", "on", "1"}
 _NO = {"disabled", "no", "not active", "off", "0"}
 
@@ -64,11 +65,12 @@ def integer(text: str) -> int | None:
     text = text.strip()
     if text.lower().startswith("0x"):
         try:
-            return int(text.split()[0], 16)
+            value = int(text.split()[0], 16)
         except ValueError:
             return None
-    value = number(text)
-    return None if value is None or value != int(value) else int(value)
+        return value if value < 1 << 64 else None
+    match = _NUMBER.match(text)
+    return int(match.group(1)) if match and not (match.group(2) or "").strip("0") else None
 
 
 def boolean(text: str) -> bool | None:

@@ -25,6 +25,8 @@ def parse(block: Block, fragment: Fragment) -> None:
         fragment.note(
             "rows of nvidia-smi --query-gpu without a header: which column is which is not known; run it again without noheader"
         )
+        for number, line in block.numbered():
+            fragment.unparsed(number, line)
         return
     header = [_UNIT.sub("", name.strip()) for name in block.lines[0].split(",")]
     if not KNOWN.intersection(header):

@@ -5,16 +5,17 @@ from __future__ import annotations
 import re
 
 from kilter.facts.pci import pci_address
+from kilter.intake.captures.bounded import lines
 from kilter.intake.fragment import Block, Fragment
 
-_HANDLE = re.compile(r"Unable to determine the device handle for (?:gpu |GPU ?)([0-9A-Fa-f:.]+): *(.*?)\.?\s*$", re.I)
+_HANDLE = re.compile(r"Unable to determine the device handle for (?:gpu |GPU ?)([0-9A-Fa-f:.]+): {0,16}(.*?)\.?$", re.I)
 _SOFTWARE = re.compile(r"(?:Failed to initialize NVML: .*|NVIDIA-SMI has failed because .*|No devices were found.*)")
 _VERSION = re.compile(r"NVML library version: ([\d.]+)")
 
 
 def parse(block: Block, fragment: Fragment) -> None:
     """A device that cannot be opened becomes an accelerator with ``error``; anything else is ``software.driver_error``."""
-    for number, line in block.numbered():
+    for number, line in lines(block, fragment):
         ref = fragment.ref(number)
         if match := _HANDLE.match(line.strip()):
             accelerator = fragment.accelerator(number)

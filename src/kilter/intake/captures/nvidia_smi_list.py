@@ -7,11 +7,12 @@ import re
 from kilter.facts.accelerator import Accelerator, MigDevice, NvLink
 from kilter.facts.base import Reason
 from kilter.facts.pci import pci_address
+from kilter.intake.captures.bounded import lines
 from kilter.intake.fragment import Block, Fragment
 
-_GPU = re.compile(r"GPU (\d+): (.+?) \(UUID: ([^)]*)\)?\s*$")
+_GPU = re.compile(r"GPU (\d{1,4}): (.{1,200}?) \(UUID: ([^)]{0,200})\)?\s{0,64}$")
 _MIG = re.compile(r"\s+MIG (\S+)\s+Device\s+\d+: \(UUID: ([^)]*)\)?")
-_LINK = re.compile(r"\s+Link (\d+)[:,]? *(.*?)\s*$")
+_LINK = re.compile(r"\s+Link (\d{1,4})[:,]? *(\S?.{0,200}?)\s{0,64}$")
 _SPEED = re.compile(r"(\d{1,6}(?:\.\d{1,6})?) GB/s$")
 _ERROR = re.compile(r"(?:(.*?)(?: Errors?)?): (\d+)$")
 #: ``nvlink -c``: what a link can do, not how it is
@@ -74,7 +75,7 @@ def _put_link(link: NvLink, text: str) -> bool:
 def parse(block: Block, fragment: Fragment) -> None:
     """Formats: real outputs of drivers 535-610; counters of ``nvlink -e`` as in NVIDIA's nvidia-smi manual."""
     gpu: Accelerator | None = None
-    for number, line in block.numbered():
+    for number, line in lines(block, fragment):
         ref = fragment.ref(number)
         if match := _GPU.match(line):
             gpu = fragment.accelerator(number)

@@ -6,12 +6,13 @@ import re
 
 from kilter.facts.accelerator import Accelerator, MigDevice, Process
 from kilter.facts.pci import pci_address
+from kilter.intake.captures.bounded import lines
 from kilter.intake.captures.nvidia_smi import Values, fill, integer, put_driver, timestamp
 from kilter.intake.fragment import Block, Fragment
 
 _GPU = re.compile(r"GPU ([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])\s*$")
-_PAIR = re.compile(r"(\s*)(\S[^:]*?)\s*: ?(.*)$")
-_SECTION = re.compile(r"(\s+)(\S.*?)\s*$")
+_PAIR = re.compile(r"(\s*)([^\s:][^:]{0,120}?)\s{0,64}: ?(.*)$")
+_SECTION = re.compile(r"(\s+)(\S(?:.*\S)?)\s*$")
 _LOST = re.compile(r"(?:Unable to determine|GPU is lost|.*Unknown Error)", re.I)
 
 
@@ -84,7 +85,7 @@ def parse(block: Block, fragment: Fragment) -> None:
     gpu: _Gpu | None = None
     gpus: list[_Gpu] = []
     attached: int | None = None
-    for number, line in block.numbered():
+    for number, line in lines(block, fragment):
         if match := _GPU.match(line):
             _finish(gpu, fragment, time)
             accelerator = fragment.accelerator(number)

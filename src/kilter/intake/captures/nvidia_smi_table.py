@@ -6,19 +6,22 @@ import re
 
 from kilter.facts.accelerator import Accelerator, EccCounts, MigDevice, Process, Reading
 from kilter.facts.pci import pci_address
+from kilter.intake.captures.bounded import lines
 from kilter.intake.captures.nvidia_smi import put_driver, timestamp
 from kilter.intake.fragment import Block, Fragment
 
 _HEADER = re.compile(r"((?:NVIDIA-SMI|Driver Version|KMD Version|CUDA Version|CUDA UMD Version)):? *([\w./]+)")
 _DEVICE = re.compile(
-    r"\|\s+(\d+)\s+(.*?)\s+(On|Off|N/A|ERR!)\s*\|\s*([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])\s+(\S+)\s*\|\s*(.*?)\s*\|\s*$"
+    r"\|\s{1,16}(\d{1,4})\s{1,16}(.{0,80}?)\s{1,64}(On|Off|N/A|ERR!)\s{0,32}\|\s{0,32}([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])\s{1,32}(\S+)\s{0,32}\|\s{0,32}(.{0,60}?)\s{0,64}\|\s*$"
 )
 _STATE = re.compile(
-    r"\|\s*(\S+)\s+(N/A|ERR!|\d+C)\s+(P\d+|N/A|ERR!)\s+(\S+)\s*/\s*(\S+)\s*\|\s*(\S+)\s*/\s*(\S+)\s*\|\s*(N/A|ERR!|\d+%)\s+(.*?)\s*\|\s*$"
+    r"\|\s*(\S+)\s+(N/A|ERR!|\d+C)\s+(P\d+|N/A|ERR!)\s+(\S+)\s*/\s*(\S+)\s*\|\s*(\S+)\s*/\s*(\S+)\s*\|\s*(N/A|ERR!|\d+%)\s{1,16}(\S?.{0,80}?)\s{0,64}\|\s*$"
 )
 _MIG_MODE = re.compile(r"\|[^|]*\|[^|]*\|\s*(Enabled|Disabled|N/A)(\*?)\s*\|\s*$")
 _MIG_ROW = re.compile(r"\|\s+(\d+)\s+(\d+)\s+(\d+)\s+(\d+)\s*\|\s*\S+\s*/\s*(\d+)MiB\s*\|")
-_PROCESS = re.compile(r"\|\s+(\d+)\s+(?:(?:N/A|\d+)\s+(?:N/A|\d+)\s+)?(\d+)\s+(C\+G|M\+C|C|G)\s+(.*?)\s+(\d+MiB|N/A)\s*\|\s*$")
+_PROCESS = re.compile(
+    r"\|\s{1,16}(\d{1,4})\s{1,16}(?:(?:N/A|\d{1,4})\s{1,16}(?:N/A|\d{1,4})\s{1,16})?(\d{1,10})\s{1,16}(C\+G|M\+C|C|G)\s{1,16}(.{0,200}?)\s{1,64}(\d+MiB|N/A)\s*\|\s*$"
+)
 _TIME = re.compile(r"[A-Z][a-z]{2} [A-Z][a-z]{2} +\d+ \d\d:\d\d:\d\d \d{4}\s*$")
 
 
@@ -42,7 +45,7 @@ def parse(block: Block, fragment: Fragment) -> None:
     gpus: dict[int, Accelerator] = {}
     current: Accelerator | None = None
     reading: Reading | None = None
-    for number, line in block.numbered():
+    for number, line in lines(block, fragment):
         ref = fragment.ref(number)
         if "NVIDIA-SMI" in line and line.startswith("|"):
             for key, value in _HEADER.findall(line):
@@ -61,7 +64,7 @@ def parse(block: Block, fragment: Fragment) -> None:
                 current.put("persistence_mode", persistence == "On", ref)
             if "ERR!" in (persistence, name, ecc):
                 current.put("error", "nvidia-smi prints ERR!", ref)
-            if ecc.isdigit():
+            if ecc.isdecimal():
                 current.put("ecc_mode", True, ref)
                 # The column is headed "Volatile Uncorr. ECC"; nvidia-smi prints the total since the driver was loaded.
                 current.put("ecc_volatile", EccCounts(total_uncorrected=int(ecc[:18]), origin={"": ref}), ref)

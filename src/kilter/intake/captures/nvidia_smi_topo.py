@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from kilter.facts.accelerator import TopologyMatrix
+from kilter.intake.captures.bounded import lines
 from kilter.intake.fragment import Block, Fragment
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -51,7 +52,7 @@ def parse(block: Block, fragment: Fragment) -> None:
     matrix: TopologyMatrix | None = None
     columns: list[str] = []
     in_legend = False
-    for number, raw in block.numbered():
+    for number, raw in lines(block, fragment):
         line = _COLOUR.sub("", raw)
         words = line.split()
         if not words:

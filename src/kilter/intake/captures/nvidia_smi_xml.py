@@ -26,12 +26,14 @@ class _Reader:
         self.processes: list[Process] | None = None
         self.migs: list[MigDevice] = []
         self.attached: int | None = None
+        self.is_leaf = False
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:
         if len(self.path) >= MAX_DEPTH:
             raise ValueError(f"XML nested deeper than {MAX_DEPTH}")
         self.path.append(tag)
-        self.text = []
+        self._between_tags()
+        self.is_leaf = True
         self.line = self.first_line + self.parser.CurrentLineNumber - 1
         if tag == "gpu" and len(self.path) == 2:
             self.gpu = self.fragment.accelerator(self.line)
@@ -50,7 +52,18 @@ class _Reader:
     def data(self, text: str) -> None:
         self.text.append(text)
 
+    def _between_tags(self) -> None:
+        """Text that stands in no element of its own is foreign."""
+        pieces = "".join(self.text).split("\n")
+        self.text = []
+        first = self.first_line + self.parser.CurrentLineNumber - len(pieces)
+        for number, piece in enumerate(pieces, first):
+            self.fragment.unparsed(number, piece.strip())
+
     def end(self, tag: str) -> None:
+        if not self.is_leaf:
+            self._between_tags()
+        self.is_leaf = False
         value = "".join(self.text).strip()
         self.text = []
         if self.gpu is None:

@@ -59,7 +59,7 @@ NAMES = {
     "xmtwait": "port_xmit_wait",
 }
 
-_TITLE = re.compile(r"#\s*Port ?(\S[\w ]*?)?\s*counters: (\S.*?) ?port (\d{1,5})\b")
+_TITLE = re.compile(r"#\s{0,8}Port ?(\S[\w ]{0,40}?)?\s{0,8}counters: (\S.{0,200}?) ?port (\d{1,5})\b")
 _LID = re.compile(r"\bLid (\d{1,6}|0x[0-9a-fA-F]{1,6})\b", re.IGNORECASE)
 _COUNTER = re.compile(r"([A-Za-z]\w*):\s?\.*\s*(\S.*)?$")
 _NUMBER = re.compile(r"(?:\d{1,20}|0x[0-9a-fA-F]{1,16})$")

@@ -41,7 +41,7 @@ def _meminfo(block: Block, fragment: Fragment) -> None:
 
 # --- /proc/cpuinfo
 
-_CPUINFO = re.compile(r"([A-Za-z][\w /()-]*?)\s*:(?: (.*)|)$")
+_CPUINFO = re.compile(r"([A-Za-z][\w /()-]{0,60}?)\s{0,64}:(?: (.*)|)$")
 _CPU_NUMBERS = {"cpu family": "family", "model": "model_number", "stepping": "stepping"}
 
 
@@ -57,21 +57,21 @@ def _cpuinfo(block: Block, fragment: Fragment) -> None:
             fragment.unparsed(line, raw)
             continue
         key, value = match[1].strip(), (match[2] or "").strip()
-        if key == "processor" and value.isdigit():
+        if key == "processor" and value.isdecimal():
             processors += 1
             package = ""
         elif key == "physical id":
             package = value
             per_package[package] = per_package.get(package, 0) + 1
-        elif key == "siblings" and value.isdigit():
+        elif key == "siblings" and value.isdecimal():
             siblings[package] = int(value)
-        elif key == "cpu cores" and value.isdigit():
+        elif key == "cpu cores" and value.isdecimal():
             cpu.put("cores_per_socket", int(value), ref)
         elif cpu.model is None and key == "model name":
             cpu.put("model", value or None, ref)
         elif cpu.vendor is None and key == "vendor_id":
             cpu.put("vendor", value or None, ref)
-        elif key in _CPU_NUMBERS and value.isdigit() and getattr(cpu, _CPU_NUMBERS[key]) is None:
+        elif key in _CPU_NUMBERS and value.isdecimal() and getattr(cpu, _CPU_NUMBERS[key]) is None:
             cpu.put(_CPU_NUMBERS[key], int(value), ref)
         elif cpu.flags is None and key in ("flags", "Features"):
             cpu.put("flags", value.split(), ref)
@@ -133,7 +133,7 @@ def _modules(block: Block, fragment: Fragment) -> None:
 
 # --- /proc/driver/nvidia/version
 
-_NVRM = re.compile(r"NVRM version: (.*?)\s+(\d+\.\d+(?:\.\d+)*)(?:\s|$)")
+_NVRM = re.compile(r"NVRM version: (.{0,160}?)\s{1,32}(\d{1,6}\.\d{1,6}(?:\.\d{1,6}){0,3})(?:\s|$)")
 
 
 def _nvidia_version(block: Block, fragment: Fragment) -> None:
@@ -150,7 +150,7 @@ def _nvidia_version(block: Block, fragment: Fragment) -> None:
 
 # --- /proc/<pid>/limits
 
-_LIMIT = re.compile(r"Max ([a-z ]+?)\s{2,}(\d+|unlimited)\s+(\d+|unlimited)(?:\s+\S+)?$")
+_LIMIT = re.compile(r"Max ([a-z ]{1,40}?)\s{2,64}(\d+|unlimited)\s+(\d+|unlimited)(?:\s+\S+)?$")
 _LIMIT_FIELDS = {
     "locked memory": "memlock_bytes",
     "stack size": "stack_bytes",
@@ -166,7 +166,7 @@ def _limits(block: Block, fragment: Fragment) -> None:
     for line, raw in lines(block, fragment):
         text = raw.strip()
         if text.startswith("Limit "):
-            scope = "a process" if pid is None else f"pid {pid[1]}" if pid[1].isdigit() else "shell"
+            scope = "a process" if pid is None else f"pid {pid[1]}" if pid[1].isdecimal() else "shell"
             limits.put("scope", scope, fragment.ref(line))
         elif match := _LIMIT.match(text):
             if field := _LIMIT_FIELDS.get(match[1]):
@@ -277,7 +277,7 @@ _FIRST_LINES: list[tuple[re.Pattern[str], _Reader]] = [
     (re.compile(r"Module\s+Size\s+Used by"), _modules),
     (_MODULE, _modules),
     (_LSMOD, _modules),
-    (re.compile(r"Linux \S+ \d+\.\d+"), _uname),
+    (re.compile(r"Linux \S{1,255} \d{1,4}\.\d"), _uname),
     (re.compile(r"(?:PRETTY_NAME|NAME|ID|VERSION|DISTRIB_ID)="), _os_release),
     (re.compile(r"(?:Filesystem|文件系统|Dateisystem|Sys\. de fichiers)\s"), _df),
     (re.compile(r"BOOT_IMAGE=|(?:root|console|ro|quiet|initrd)\b[= ]|.*\b(?:root|console)="), _cmdline),

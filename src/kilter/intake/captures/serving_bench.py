@@ -101,7 +101,7 @@ def _mean(result: ServingResult, total: object, field: str, ref: Ref) -> None:
 
 
 def parse(block: Block, fragment: Fragment) -> None:
-    """``snapshot.serving``: one result for each table of the block."""
+    """``fragment.serving``: one result for each table of the block."""
     head = next((line.strip() for line in block.lines if line.strip("= \t\r")), "")
     if _RESULT.match(head):
         _result_table(block, fragment)
@@ -117,7 +117,7 @@ def _add(fragment: Fragment, result: ServingResult) -> None:
     if result.request_throughput is None and result.output_throughput is None and result.ttft is None and result.e2e is None:
         fragment.note("a benchmark result without throughput and latency: cut short?")
         return
-    fragment.snapshot.serving = [*(fragment.snapshot.serving or []), result]
+    fragment.serving.append(result)
 
 
 def _new(fragment: Fragment, tool: str, line: int) -> ServingResult:

@@ -104,7 +104,7 @@ def add_job_row(cells: Cells, fragment: Fragment, line: int) -> bool:
     """One row of squeue; False when it has no job number."""
     identities = [cell.strip() for name in ("JOBID", "JOB_ID", "ARRAY_JOB_ID") for cell in cells.get(name, ())]
     identity = next((one for one in identities if "_" in one), identities[0] if identities else "")
-    if not identity[:1].isdigit():
+    if not identity[:1].isdecimal():
         return False
     ref = fragment.ref(line)
     job = ClusterJob(id=identity, origin={"": ref})

@@ -16,7 +16,7 @@ from kilter.intake.captures.bounded import lines as bounded
 from kilter.intake.fragment import Block, Fragment
 
 _KEY = re.compile(r"(?:^|(?<=\s))([A-Z][A-Za-z_/:.]{0,60})=")
-_REASON = re.compile(r"(?P<text>.*?)\s*(?:\[(?P<user>[^\[\]@]*)@(?P<time>[^\[\]]*)\])?\s*$", re.S)
+_REASON = re.compile(r"(?P<text>.*?)\s{0,32}(?:\[(?P<user>[^\[\]@]*)@(?P<time>[^\[\]]*)\])?$", re.S)
 _MAX_LINE = 1 << 16  # show -o prints a job on one line
 
 Pairs = dict[str, tuple[str, int]]
@@ -77,7 +77,7 @@ def parse_nodes(block: Block, fragment: Fragment) -> None:
         node.put("partitions", [one for one in text.split(",") if one] or None, ref)
         _node_gpus(node_record=record, node=node, fragment=fragment)
         text, ref = get("Reason")
-        match = _REASON.match(text[:4096])
+        match = _REASON.match(text[:4096].strip())
         if match and match["text"] and not values.nothing(match["text"]):
             node.put("reason", match["text"], ref)
             node.put("reason_user", match["user"] or None, ref)
@@ -121,7 +121,7 @@ def parse_jobs(block: Block, fragment: Fragment) -> None:
         array, task = get("ArrayJobId")[0], get("ArrayTaskId")[0]
         if array and task and not values.nothing(task):
             identity = f"{array}_{task if values.number(task) is not None else f'[{task}]'}"
-        if not identity[:1].isdigit():
+        if not identity[:1].isdecimal():
             fragment.unparsed(start, f"JobId={identity}"[:200])
             continue
         job = ClusterJob(id=identity, origin={"": fragment.ref(start)})

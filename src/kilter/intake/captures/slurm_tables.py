@@ -37,7 +37,7 @@ _JOB_ID = re.compile(r"\d{1,12}(?:[_+]\S+)?$")
 _TRES = re.compile(r"(?:cpu|mem|node|billing|gres/[^=,]+)=[^,]+(?:,|$)")
 _GRES = re.compile(r"(?:gres[:/])?gpu(?:[:/=]|$)")
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d$")
-_NAME = re.compile(r"[A-Za-z][\w.-]*\d[\w.-]*$|[A-Za-z][\w.-]*\[[\d,-]+\][\w.-]*(?:,.*)?$|[A-Za-z][\w.-]{2,}$")
+_NAME = re.compile(r"[A-Za-z](?=[\w.-]*\d)[\w.-]*$|[A-Za-z][\w.-]*\[[\d,-]+\][\w.-]*(?:,.*)?$|[A-Za-z][\w.-]{2,}$")
 
 
 def separator(line: str) -> str:
@@ -101,7 +101,7 @@ def _cuts(spans: list[tuple[int, int, str]], used: bytearray) -> list[tuple[int,
     """Where each column begins and ends; None when two columns are not parted by a blank in every row."""
     borders = [0]
     for (_, left_end, _), (right_start, _, _) in itertools.pairwise(spans):
-        blank = [at for at in range(left_end, right_start) if not used[at]]
+        blank = [at for at in range(left_end, min(right_start, len(used))) if not used[at]]
         if not blank:
             return None
         # Between two headers may stand the end of a left-aligned text or the beginning of a right-aligned one. Texts with blanks in

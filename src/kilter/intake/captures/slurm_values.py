@@ -18,7 +18,7 @@ NOTHING = frozenset(
 _PARENS = re.compile(r"\([^()]*\)")
 _GPU_PART = re.compile(r"(?:gres[:/])?gpu(?:[:/](?P<type>[^:=,]+?))??(?:[:=](?P<count>\d{1,6}))?$", re.I)
 _DURATION = re.compile(r"(?:(\d{1,6})-)?(\d{1,8})(?::(\d{1,2}))?(?::(\d{1,2}))?$")
-_BRACKETS = re.compile(r"([^\[\],]*)\[([^\[\]]*)\]")
+_BRACKETS = re.compile(r"(?<![^\[\],])([^\[\],]*)\[([^\[\]]*)\]")
 
 
 def nothing(text: str) -> bool:
@@ -59,7 +59,7 @@ def tres_cpus(text: str) -> int | None:
 def number(text: str) -> int | None:
     """A plain whole number; ``64+`` (sinfo: at least) and ranges are none."""
     text = text.strip()
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else None
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 16 else None
 
 
 def duration(text: str) -> float | None:
@@ -114,7 +114,7 @@ def _ranges(text: str, limit: int) -> list[str] | None:
     out: list[str] = []
     for span in text.split(","):
         low, dash, high = span.strip().partition("-")
-        if not low.isdigit() or (dash and not high.isdigit()) or len(low) > 12 or len(high) > 12:
+        if not low.isdecimal() or (dash and not high.isdecimal()) or len(low) > 12 or len(high) > 12:
             return None
         first, last = int(low), int(high or low)
         if last < first or last - first + len(out) >= limit:

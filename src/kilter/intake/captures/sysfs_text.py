@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from kilter.intake.captures.bounded import lines
 from kilter.intake.fragment import Block, Fragment
 from kilter.intake.tree import TextTree
 
@@ -18,7 +19,7 @@ def parse(block: Block, fragment: Fragment) -> None:
     from kilter.intake.live import read_tree
 
     tree = TextTree(block.source.name)
-    for number, line in block.numbered():
+    for number, line in lines(block, fragment, limit=1 << 16):
         match = _PATH.match(line)
         if match is None:
             fragment.unparsed(number, line)

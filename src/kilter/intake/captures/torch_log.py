@@ -105,7 +105,7 @@ def _glog_time(match: re.Match[str], year: int) -> float | None:
     month, day, hour, minute, second, fraction = match.groups()
     try:
         moment = datetime.datetime(year, int(month), int(day), int(hour), int(minute), int(second), tzinfo=datetime.timezone.utc)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     return moment.timestamp() + float(f"0.{fraction}")
 

@@ -13,7 +13,7 @@ from kilter.facts.host import UNLIMITED
 from kilter.intake.captures.bounded import lines
 from kilter.intake.fragment import Block, Fragment
 
-_LINE = re.compile(r"(.+?)\s+(-?\d+|unlimited|hard|soft)$")
+_LINE = re.compile(r"(.{1,100}?)\s{1,100}(-?\d{1,20}|unlimited|hard|soft)$")
 _OPTION = re.compile(r"(?:^|[(, ])-([a-zA-Z])(?:[):]|$)")
 _FIELDS = {"l": "memlock_bytes", "s": "stack_bytes", "n": "nofile", "u": "nproc", "c": "core_bytes"}
 _WORDS = {"locked memory": "l", "stack": "s", "nofiles": "n", "process": "u", "coredump": "c", "memory": "m"}
@@ -50,7 +50,7 @@ def parse(block: Block, fragment: Fragment) -> None:
             continue
         if match[2] == "unlimited" or match[2] == "-1":
             limits.put(field, UNLIMITED, fragment.ref(line))
-        elif match[2].isdigit():
+        elif match[2].isdecimal():
             limits.put(field, int(match[2]) * _factor(match[1], letter), fragment.ref(line))
         else:
             limits.lacks(field, Reason.NOT_READABLE, f"ulimit prints {match[2]!r}")

@@ -27,10 +27,24 @@ def new_parser() -> expat.XMLParserType:
     return parser
 
 
-def feed(parser: expat.XMLParserType, reader: Reader, block: Block, fragment: Fragment, *, closing: str, what: str) -> bool:
-    """Read up to the line with ``closing``; lines behind it are left to others. False when the text ends or breaks before (noted)."""
+def feed(
+    parser: expat.XMLParserType,
+    reader: Reader,
+    block: Block,
+    fragment: Fragment,
+    *,
+    closing: str,
+    what: str,
+    has_text: bool = True,
+) -> bool:
+    """Read up to the line with ``closing``; lines behind it are left to others. False when the text ends or breaks before (noted).
+
+    Without ``has_text``, elements have attributes only, and any text between them is foreign.
+    """
     parser.StartElementHandler = reader.start
     parser.EndElementHandler = reader.end
+    if not has_text:
+        parser.CharacterDataHandler = lambda text: fragment.unparsed(block.first_line + parser.CurrentLineNumber - 1, text)
     end = next((i for i, line in enumerate(block.lines) if closing in line), len(block.lines) - 1)
     complete = True
     try:

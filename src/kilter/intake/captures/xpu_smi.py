@@ -26,7 +26,7 @@ _LOG = re.compile(r"=+ ?XPU-?SMI LOG ?=+$")
 _HEAD = re.compile(r"\| XPU-SMI +(?:\S+ +)?Driver Version: *(\S+) +XPU-RT Version: *(\S+)")
 _DEVICE = re.compile(r"XPU ([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])$")
 _LIST = re.compile(r"XPU (\d{1,4}): (.*)$")
-_LIST_UUID = re.compile(r"^(.*?) *\(?(?:UUID: )?((?:GPU|XPU|VXPU)-[0-9A-Fa-f-]{8,})\)?$")
+_LIST_UUID = re.compile(r"^(.{0,200}?) {0,32}\(?(?:UUID: )?((?:GPU|XPU|VXPU)-[0-9A-Fa-f-]{8,})\)?$")
 _ROW = re.compile(r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]\s+\d+\s+\d+\s")
 _TOKEN = re.compile(r'"[^"]*"|\S+')
 _OLD_VERSION = re.compile(r"(Runtime|Driver) Version: *(\S+)$")
@@ -316,7 +316,7 @@ class _Reader:
             for device in self.by_index.values():
                 device.put("processes", [], self.fragment.ref(line))
             return True
-        if len(words) < 6 or not words[0].isdigit() or not words[3].isdigit() or len(words[3]) > 9:
+        if len(words) < 6 or not words[0].isdecimal() or not words[3].isdecimal() or len(words[3]) > 9:
             return False
         owner = self.by_index.get(int(words[0][:6]))
         if owner is None:
@@ -344,7 +344,7 @@ class _Reader:
             return True
         if self.section == "VIDEO":
             return True
-        if not self.columns or not cells[0].isdigit() or len(cells[0]) > 4:
+        if not self.columns or not cells[0].isdecimal() or len(cells[0]) > 4:
             return False
         values = dict(zip(self.columns, cells, strict=False))
         device = self.new(line, int(cells[0]))

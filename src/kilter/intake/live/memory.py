@@ -31,7 +31,7 @@ def read(places: Places) -> None:
     pages.take(memory, "thp_enabled", "enabled", selected)
     pages.take(memory, "thp_defrag", "defrag", selected)
     top = places.folder("/sys/devices/system/edac/mc")
-    controllers = [name for name in top.names() if name.startswith("mc") and name[2:].isdigit()]
+    controllers = [name for name in top.names() if name.startswith("mc") and name[2:].isdecimal()]
     for field, file in (("edac_ce", "ce_count"), ("edac_ue", "ue_count")):
         counts = [count for name in controllers if (count := integer(top.text(f"{name}/{file}") or "")) is not None]
         if counts:

@@ -206,7 +206,7 @@ def modes(d: Device) -> None:
         d.values["cpu_affinity"] = names.cpu_list(list(mask)) or None
     if (mask := d.ask("numa_node", "nvmlDeviceGetMemoryAffinity", 16, 0)) is not None:
         nodes = names.cpu_list(list(mask))
-        if nodes.isdigit():
+        if nodes.isdecimal():
             d.values["numa_node"] = int(nodes)
         else:
             d.missing["numa_node"] = (NOT_SUPPORTED, f"NVML names not one NUMA node but {nodes or 'none'}", "")

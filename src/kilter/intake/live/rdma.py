@@ -20,7 +20,7 @@ _NO_COUNTERS = frozenset({"lifespan"})
 def after_colon(text: str) -> str | None:
     """The word of ``"4: ACTIVE"``; the whole text where no number stands before it."""
     number, colon, state = text.partition(":")
-    if colon and number.strip().isdigit():
+    if colon and number.strip().isdecimal():
         return state.strip() or None
     return text.strip() or None
 
@@ -150,4 +150,4 @@ def read(places: Places, pci_folders: dict[str, list[str]]) -> None:
 
 def _natural(item: tuple[str, list[str]]) -> list[tuple[int, str]]:
     """mlx5_2 before mlx5_10."""
-    return [(int(part), "") if part.isdigit() else (0, part) for part in re.split(r"(\d+)", item[0])]
+    return [(int(part), "") if part.isdecimal() else (0, part) for part in re.split(r"(\d+)", item[0])]
