@@ -11,6 +11,7 @@ import io
 import json
 import lzma
 import os
+import pickle
 import random
 import socket
 import subprocess
@@ -399,3 +400,21 @@ def test_a_terminal_of_few_characters_gets_the_others_spelt_out(monkeypatch: pyt
     path = tmp_path / "dmesg"
     path.write_text(XID.decode() + "名前\n", encoding="utf-8")
     assert "\\u540d" in kilter("diagnose", path).out
+
+
+def test_shared_tuples_of_a_pickle_are_not_spelt_out(tmp_path: Path) -> None:
+    laughs: object = "ha"
+    for _ in range(40):
+        laughs = (laughs, laughs)
+    entry = {"profiling_name": "nccl:all_reduce", "state": laughs, "process_group": [laughs, laughs], "input_dtypes": [laughs]}
+    path = tmp_path / "nccl_trace_rank_0"
+    path.write_bytes(pickle.dumps({"version": "2.0", "host_name": laughs, "entries": [entry]}, 2))
+    (record,) = read_paths([str(path)]).collectives
+    assert record.state is None
+
+
+def test_a_file_that_claims_thousands_of_gpus_is_drawn_in_bounded_memory(tmp_path: Path) -> None:
+    path = tmp_path / "x.xml"
+    path.write_text("<!DOCTYPE nvidia_smi_log><nvidia_smi_log>" + "<gpu/>" * 20_000 + "</nvidia_smi_log>")
+    assert kilter("topo", "--json", path).peak_mib < 700
+    assert "more than 1024 accelerators" in kilter("diagnose", path).out

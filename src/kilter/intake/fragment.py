@@ -19,8 +19,9 @@ from kilter.facts.pci import PciDevice, pci_address
 
 if TYPE_CHECKING:
     from kilter.intake.stored import Stored
-#: Outputs of a fleet, pasted one after the other, have thousands; a text of a megabyte can claim a hundred thousand.
-MAX_ACCELERATORS = 4096
+
+#: Outputs of a fleet, pasted one after the other, have hundreds; a megabyte can claim a hundred thousand, and distances grow with the square.
+MAX_ACCELERATORS = 1024
 _TOO_MANY = f"more than {MAX_ACCELERATORS}"
 
 

@@ -31,7 +31,7 @@ class Stored(NamedTuple):
         try:
             with open(self.path, "rb") as stream:
                 snapshot = decode_snapshot(stream.read())
-        except (OSError, msgspec.DecodeError) as error:
+        except (OSError, msgspec.DecodeError, RecursionError) as error:
             raise UnusableInput(
                 f"{self.path}: was a snapshot when it was read first, and is none now ({error}); start again"
             ) from None

@@ -133,3 +133,9 @@ def test_a_foreign_line_is_counted(capture: Capture) -> None:
     at = max(len(lines) // 2, 1)
     _, after = read_text("capture.txt", "\n".join([*lines[:at], "~~ zqx quux marker of nothing ~~", *lines[at:]]), year=2026)
     assert after.unrecognised_lines > before.unrecognised_lines or after.notes != before.notes
+
+
+def test_a_line_is_counted_once_however_many_elements_stand_on_it() -> None:
+    text = "<!DOCTYPE nvidia_smi_log><nvidia_smi_log>" + "<gpu>x<uuid>GPU-1</uuid>y</gpu>z" * 20 + "</nvidia_smi_log>"
+    _, summary = read_text("capture.txt", text, year=2026)
+    assert summary.unrecognised_lines == 1

@@ -222,6 +222,11 @@ def elements(sizes: object) -> int | None:
     return total if abs(total) < 1 << 62 else None
 
 
+def _text(value: object) -> str:
+    """A value that should be a word. Structures are none: in a pickle a few shared tuples can spell out to gigabytes."""
+    return str(value)[:300] if isinstance(value, (str, int, float)) else ""
+
+
 def _number(value: object) -> int | None:
     if isinstance(value, bool) or not isinstance(value, (int, str)):
         return None
@@ -246,7 +251,7 @@ def _dump(content: dict[Any, Any], fragment: Fragment, line: int) -> None:
         fragment.note("a Flight Recorder dump does not say its rank; name the file as PyTorch does: nccl_trace_rank_<rank>")
     version = content.get("version")
     fragment.source.version = str(version) if isinstance(version, (str, int, float)) else ""
-    node = str(content.get("host_name") or "")
+    node = _text(content.get("host_name"))
     odd = 0
     for entry in content["entries"]:
         record = _record(entry, rank, node, fragment, line) if isinstance(entry, dict) else None
@@ -268,8 +273,8 @@ def _record(entry: dict[Any, Any], rank: int, node: str, fragment: Fragment, lin
     group = entry.get("process_group")
     label = ""
     if isinstance(group, (list, tuple)) and group:
-        description = str(group[1]) if len(group) > 1 else ""
-        label = description if description and description != "undefined" else str(group[0])
+        description = _text(group[1]) if len(group) > 1 else ""
+        label = description if description and description != "undefined" else _text(group[0])
     record = CollectiveRecord(rank=rank, node=node, group=label, origin={"": fragment.ref(line)})
     p2p = entry.get("is_p2p") is True
     record.sequence = _number(entry.get("p2p_seq_id" if p2p else "collective_seq_id", entry.get("seq_id")))
@@ -277,8 +282,8 @@ def _record(entry: dict[Any, Any], rank: int, node: str, fragment: Fragment, lin
     record.input_elements = elements(entry.get("input_sizes"))
     record.output_elements = elements(entry.get("output_sizes"))
     types = entry.get("input_dtypes")
-    record.dtype = str(types[0]) if isinstance(types, list) and types else None
-    record.state = str(entry["state"]) if entry.get("state") is not None else None
+    record.dtype = _text(types[0]) or None if isinstance(types, list) and types else None
+    record.state = _text(entry.get("state")) or None
     for field, key in (("time_created", "time_created_ns"), ("time_started", "time_discovered_started_ns")):
         value = _number(entry.get(key))
         record.put(field, value / 1e9 if value else None)
@@ -297,8 +302,8 @@ def _expected(content: dict[Any, Any], rank: int, fragment: Fragment, line: int)
     for key, group in list(config.items())[:4096]:
         if not isinstance(group, dict):
             continue
-        label = str(group.get("desc") or group.get("name") or key)
-        fields = {"group": label if label != "undefined" else str(group.get("name") or key)}
+        label = _text(group.get("desc")) or _text(group.get("name")) or _text(key)
+        fields = {"group": label if label != "undefined" else _text(group.get("name")) or _text(key)}
         if members := _ranks(group.get("ranks")):
             fields["members"] = ",".join(str(n) for n in members[:65536])
         state = status.get(key) if isinstance(status, dict) else None

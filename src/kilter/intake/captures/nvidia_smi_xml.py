@@ -6,7 +6,7 @@ from xml.parsers import expat
 
 from kilter.facts.accelerator import Accelerator, MigDevice, Process
 from kilter.intake.captures.nvidia_smi import Values, fill, integer, put_driver, timestamp
-from kilter.intake.captures.xml_block import feed, new_parser
+from kilter.intake.captures.xml_block import feed, foreign, new_parser
 from kilter.intake.fragment import Block, Fragment
 
 MAX_DEPTH = 40
@@ -58,7 +58,7 @@ class _Reader:
         self.text = []
         first = self.first_line + self.parser.CurrentLineNumber - len(pieces)
         for number, piece in enumerate(pieces, first):
-            self.fragment.unparsed(number, piece.strip())
+            foreign(self.fragment, number, piece.strip())
 
     def end(self, tag: str) -> None:
         if not self.is_leaf:

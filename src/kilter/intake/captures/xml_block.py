@@ -27,6 +27,12 @@ def new_parser() -> expat.XMLParserType:
     return parser
 
 
+def foreign(fragment: Fragment, number: int, text: str) -> None:
+    """Text that belongs to no element: its line is counted once, however many elements stand on it."""
+    if not (fragment.unplaced and fragment.unplaced[-1][0] == number):
+        fragment.unparsed(number, text)
+
+
 def feed(
     parser: expat.XMLParserType,
     reader: Reader,
@@ -44,7 +50,7 @@ def feed(
     parser.StartElementHandler = reader.start
     parser.EndElementHandler = reader.end
     if not has_text:
-        parser.CharacterDataHandler = lambda text: fragment.unparsed(block.first_line + parser.CurrentLineNumber - 1, text)
+        parser.CharacterDataHandler = lambda text: foreign(fragment, block.first_line + parser.CurrentLineNumber - 1, text)
     end = next((i for i, line in enumerate(block.lines) if closing in line), len(block.lines) - 1)
     complete = True
     try:
