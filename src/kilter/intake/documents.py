@@ -18,12 +18,20 @@ def read_document(name: str, text: str) -> Fragment | None:
     if not head.startswith("{"):
         return None
     if '"schema"' in head and ('"kilter"' in head or '"sources"' in head):
-        return _snapshot(name, text)
+        return _snapshot(name, text.encode("utf-8", "replace"))
     if '"request_throughput"' in head or '"load_summary"' in head:
         return _serving(name, text)
     if '"/sys/' in head or '"/proc/' in head:
         return _path_map(name, text)
     return None
+
+
+def snapshot_of_bytes(name: str, data: bytes) -> Fragment | None:
+    """The fragment of a snapshot's file, read without making text of it; None for anything else, also for a snapshot that is broken."""
+    if not data.startswith(b"{") or b'"schema"' not in data[:4096] or b'"kilter"' not in data[:4096]:
+        return None
+    fragment = _snapshot(name, data)
+    return fragment if fragment.snapshot.schema else None
 
 
 def decode_snapshot(data: bytes) -> Snapshot:
@@ -38,10 +46,10 @@ def decode_snapshot(data: bytes) -> Snapshot:
 _DECODER = msgspec.json.Decoder(Snapshot)
 
 
-def _snapshot(name: str, text: str) -> Fragment | None:
+def _snapshot(name: str, data: bytes) -> Fragment:
     source = Source(name=name, tool="kilter snapshot")
     try:
-        snapshot = decode_snapshot(text.encode("utf-8", "replace"))
+        snapshot = decode_snapshot(data)
     except (msgspec.DecodeError, RecursionError) as error:
         fragment = Fragment(source)
         fragment.note(f"not a kilter snapshot that this version reads: {error}")

@@ -14,6 +14,7 @@ from kilter.facts.base import Source
 from kilter.facts.case import Case, Input, Snapshot
 from kilter.intake import bundle, large_log
 from kilter.intake.captures import flight_recorder
+from kilter.intake.documents import snapshot_of_bytes
 from kilter.intake.encoding import decode
 from kilter.intake.errors import UnusableInput as UnusableInput
 from kilter.intake.fragment import Fragment
@@ -218,6 +219,16 @@ def _tree(path: Path, inputs: list[Input]) -> Fragment:
 
 
 def _read(file: _File, fragments: list[Fragment], inputs: list[Input]) -> None:
+    whole = None if file.truncated else snapshot_of_bytes(file.name, file.data)
+    if whole is not None:
+        whole.group = file.group
+        if file.path and len(fragments) >= MAX_KEPT:
+            whole.stored = store(whole.snapshot, file.path)
+            whole.snapshot = _NOTHING
+        fragments.append(whole)
+        lines = file.data.count(b"\n") + (not file.data.endswith(b"\n"))
+        inputs.append(Input(name=file.name, tools=[whole.source.tool], lines=lines, notes=whole.notes))
+        return
     dump = Fragment(Source(name=file.name, tool="Flight Recorder"))
     if flight_recorder.read_bytes(file.data, dump):
         dump.group = file.group
@@ -228,9 +239,6 @@ def _read(file: _File, fragments: list[Fragment], inputs: list[Input]) -> None:
     found, summary = read_text(file.name, text, year=file.year)
     for fragment in found:
         fragment.group = file.group
-        if fragment.source.tool == "kilter snapshot" and fragment.snapshot.schema and file.path and len(fragments) >= MAX_KEPT:
-            fragment.stored = store(fragment.snapshot, file.path)
-            fragment.snapshot = _NOTHING
     if file.truncated:
         summary.notes.append(f"cut short: only the first {len(file.data):,} bytes were read")
     fragments.extend(found)

@@ -187,6 +187,7 @@ def for_device(*, pci_device_id: int | None = None, name: str | None = None, mem
     return spec(found.spec) if found and found.spec else None
 
 
+@functools.lru_cache(maxsize=256)
 def expected_nvlinks(
     *, pci_device_id: int | None = None, name: str | None = None, memory_mib: int | None = None
 ) -> NvLinks | None:

@@ -29,6 +29,8 @@ class _Peak(NamedTuple):
 @gather
 def peaks(snapshot: Snapshot) -> dict[_Key, _Peak] | None:
     """The best bus bandwidth of each benchmark on a node."""
+    if not snapshot.samples:
+        return None
     found: dict[_Key, _Peak] = {}
     variables = snapshot.environment.variables
     settings = None if variables is None else {name: variables.get(name) for name in _SETTINGS}

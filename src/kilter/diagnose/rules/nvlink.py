@@ -110,11 +110,14 @@ def no_nvlink_in_matrix(snapshot: Snapshot, ctx: Context) -> Finding | None:
     names = [name for name in snapshot.topology.devices if name.startswith("GPU")]
     if len(names) < 2:
         raise ctx.skip("fewer than two GPUs")
+    among = set(names)
+    if any(word.startswith("NV") for a in names for b, word in snapshot.topology.links.get(a, {}).items() if b in among):
+        return None
     pairs = {
         (a, b): word
         for a in names
         for b, word in snapshot.topology.links.get(a, {}).items()
-        if b in names and b > a and word != "X"
+        if b in among and b > a and word != "X"
     }
     listed = [a for a in snapshot.accelerators or [] if a.error is None]
     if not pairs or not listed:
@@ -122,8 +125,6 @@ def no_nvlink_in_matrix(snapshot: Snapshot, ctx: Context) -> Finding | None:
     kinds = [_expected(gpu) for gpu in listed]
     if any(gpu.mig_mode or gpu.mig_devices for gpu in listed) or not all(kind is not None and kind.count for kind in kinds):
         raise ctx.skip("no NVLink on these GPUs, or MIG mode")
-    if any(word.startswith("NV") for word in pairs.values()):
-        return None
     optional = any(kind is not None and kind.optional for kind in kinds)
     words = sorted(set(pairs.values()))
     return ctx.finding(

@@ -151,7 +151,11 @@ CAPTURES: list[Capture] = [
     ),
     Capture("sysfs", r"/(?:sys|proc)/[^\s:]*(?:\d{4}:[0-9a-f]{2}:[0-9a-f]{2}\.\d[^\s:]*)*(?::| -> )", "sysfs_text", repeats=True),
     Capture("/proc/interrupts", r"[ \t]+CPU\d+(?:[ \t]+CPU\d+)*[ \t]*$", "interrupts"),
-    Capture("ps", r"[ \t]*(?=[^\n]*\bPID\b)(?=[^\n]*\b(?:STAT|S)\b)[A-Z%][A-Z%:]*(?:[ \t]+[A-Z%][A-Z%:]*){2,20}[ \t]*$", "ps"),
+    Capture(
+        "ps",
+        r"(?=[^\n]{0,400}\bPID\b)(?=[^\n]{0,400}\b(?:STAT|S)\b)[ \t]{0,40}[A-Z%][A-Z%:]{0,20}(?:[ \t]{1,40}[A-Z%][A-Z%:]{0,20}){2,20}[ \t]{0,40}$",
+        "ps",
+    ),
     Capture(
         "smartctl",
         r"smartctl \d+\.\d+ \d{4}-|SMART overall-health self-assessment|Smart Log for NVME device:",
