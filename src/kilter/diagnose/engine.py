@@ -7,6 +7,7 @@ what it finds. ``@rule`` registers it; its docstring is what ``kilter explain <i
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 import re
@@ -35,7 +36,6 @@ class FactMissing(Exception):
     """A rule needs a fact that is not known."""
 
     def __init__(self, subject: Subject, field: str, missing: Missing) -> None:
-        super().__init__(field)
         self.subject, self.field, self.missing = subject, field, missing
 
     def __str__(self) -> str:
@@ -128,6 +128,11 @@ def show(value: object) -> str:
     return str(value)
 
 
+@functools.lru_cache(maxsize=1024)
+def _not_collected(hint: str) -> Missing:
+    return Missing(Reason.NOT_COLLECTED, "", hint)
+
+
 class Context:
     """What a rule sees beside its subject."""
 
@@ -172,7 +177,7 @@ class Context:
         name: str = field.__name__  # type: ignore[union-attr]  # a msgspec member descriptor at run time
         value: T | None = getattr(entity, name)
         if value is None:
-            missing = entity.missing.get(name) or Missing(Reason.NOT_COLLECTED, "", self.rule.hint)
+            missing = entity.missing.get(name) or _not_collected(self.rule.hint)
             raise FactMissing(self.subject, name, missing)
         self._reads.append((entity, name))
         return value
@@ -191,7 +196,7 @@ class Context:
 
     def missing(self, what: str, hint: str = "") -> FactMissing:
         """``raise ctx.missing("kernel log")``: the check cannot be made for want of ``what``."""
-        return FactMissing(self.subject, what, Missing(Reason.NOT_COLLECTED, "", hint or self.rule.hint))
+        return FactMissing(self.subject, what, _not_collected(hint or self.rule.hint))
 
     def where(self, entity: Entity, field: str = "") -> str:
         if isinstance(entity, NcclJob):
@@ -521,20 +526,24 @@ class Run:
 
     def _judge(self, scope: str, subjects: Subjects, snapshot: Snapshot | None) -> None:
         """All rules of ``scope`` on each subject."""
+        rules, usual = self._scopes[scope], SCOPES[scope].hint
         for subject, name in subjects:
             self._seen.add(scope)
-            for one, check, findings in self._scopes[scope]:
+            for one, check, findings in rules:
                 before = len(findings)
                 try:
                     outcome = one.check(subject, Context(one, self, snapshot, name))
+                    if outcome is None:
+                        check.ok += 1
+                        continue
                     if isinstance(outcome, Finding):
                         findings.append(outcome)
-                    elif outcome is not None:
+                    else:
                         findings.extend(outcome)
                 except FactMissing as error:
                     if len(findings) == before:
                         check.not_checked += 1
-                        _note(check, error, one.hint or SCOPES[scope].hint)
+                        _note(check, error, one.hint or usual)
                         continue
                 except NotApplicable:
                     if len(findings) == before:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from kilter.diagnose.engine import Context, NodeEvents, rule
-from kilter.diagnose.engine import times as _times
+from kilter.diagnose.engine import Context, NodeEvents, rule, times
 from kilter.diagnose.xid_causes import few, near
 from kilter.facts.event import Event
 from kilter.facts.finding import Cause, Evidence, Finding, Subject
@@ -53,13 +52,13 @@ def init_failed(log: NodeEvents, ctx: Context) -> Iterator[Finding]:
         status = next((e.fields["status"] for e in events if "status" in e.fields), "")
         yield ctx.finding(
             "critical",
-            f"driver could not initialise the GPU{f' (status {status})' if status else ''}{_times(events)}",
+            f"driver could not initialise the GPU{f' (status {status})' if status else ''}{times(events)}",
             subject=Subject("gpu", log.gpu_name(device), log.node),
             evidence=events,
         )
     probe = log.of("gpu.probe_failed")
     if probe:
-        yield ctx.finding("error", f"the driver's probe failed{_times(probe)}", id="gpu.probe_failed", evidence=probe)
+        yield ctx.finding("error", f"the driver's probe failed{times(probe)}", id="gpu.probe_failed", evidence=probe)
     bars = log.of("gpu.bar_invalid")
     if bars:
         yield ctx.finding(
@@ -84,7 +83,7 @@ def init_failed(log: NodeEvents, ctx: Context) -> Iterator[Finding]:
     if locked:
         yield ctx.finding(
             "warning",
-            f"the driver's watchdog found the GPU locked up{_times(locked)}",
+            f"the driver's watchdog found the GPU locked up{times(locked)}",
             id="gpu.watchdog",
             evidence=locked,
             action="Look for the XID that follows (8, 109, 119); reset the GPU when it stays.",
@@ -93,7 +92,7 @@ def init_failed(log: NodeEvents, ctx: Context) -> Iterator[Finding]:
     if slow:
         yield ctx.finding(
             "warning",
-            f"GSP firmware answers slowly{_times(slow)}: often before XID 119",
+            f"GSP firmware answers slowly{times(slow)}: often before XID 119",
             id="gpu.gsp_slow",
             evidence=slow,
             action="Watch for XID 119; collect nvidia-bug-report.sh.",
@@ -117,7 +116,7 @@ def peermem(log: NodeEvents, ctx: Context) -> Finding | None:
         return None
     return ctx.finding(
         "warning",
-        f"nvidia-peermem lost the context of pinned GPU memory{_times(events)}",
+        f"nvidia-peermem lost the context of pinned GPU memory{times(events)}",
         evidence=events,
         causes=[
             Cause("the GPU process died first", "likely", "job log at that time"),
@@ -206,7 +205,7 @@ def aer_log(log: NodeEvents, ctx: Context) -> Iterator[Finding]:
             fatal = any("(Fatal" in e.severity or e.severity == "Fatal" for e in uncorrected)
             yield ctx.finding(
                 "error" if fatal else "warning",
-                f"uncorrected PCIe error{_times(uncorrected)}: {', '.join(names) or uncorrected[0].fields.get('type', '')}",
+                f"uncorrected PCIe error{times(uncorrected)}: {', '.join(names) or uncorrected[0].fields.get('type', '')}",
                 id="pcie.aer.uncorrected",
                 subject=subject,
                 evidence=events,
@@ -243,7 +242,7 @@ def aer_log(log: NodeEvents, ctx: Context) -> Iterator[Finding]:
         if bad:
             yield ctx.finding(
                 "warning",
-                f"root port received uncorrectable errors{_times(bad)}, the device's own lines are missing",
+                f"root port received uncorrectable errors{times(bad)}, the device's own lines are missing",
                 id="pcie.aer.uncorrected",
                 evidence=bad,
                 confidence="medium",
@@ -274,7 +273,7 @@ def hotplug(log: NodeEvents, ctx: Context) -> Iterator[Finding]:
     if events:
         yield ctx.finding(
             "error",
-            f"PCIe hot plug: {events[0].fields['what']} in slot {events[0].fields.get('slot', '?')}{_times(events)}",
+            f"PCIe hot plug: {events[0].fields['what']} in slot {events[0].fields.get('slot', '?')}{times(events)}",
             evidence=events,
             causes=[
                 Cause("contact, riser or cable of the slot", "possible", "AER lines before it; the same slot again"),
@@ -285,7 +284,7 @@ def hotplug(log: NodeEvents, ctx: Context) -> Iterator[Finding]:
     for device, cut in _by_device(log.of("pcie.dpc")).items():
         yield ctx.finding(
             "error",
-            f"a port cut its link off after an uncorrectable error (downstream port containment){_times(cut)}",
+            f"a port cut its link off after an uncorrectable error (downstream port containment){times(cut)}",
             id="pcie.dpc",
             subject=Subject("pci", device, log.node),
             evidence=cut,
@@ -315,7 +314,7 @@ def inaccessible(log: NodeEvents, ctx: Context) -> Iterator[Finding]:
         driver = events[0].fields.get("driver", "")
         yield ctx.finding(
             "error",
-            f"PCI function does not answer{f' (driver {driver})' if driver else ''}{_times(events)}",
+            f"PCI function does not answer{f' (driver {driver})' if driver else ''}{times(events)}",
             subject=Subject("pci", device, log.node),
             evidence=events,
             causes=[
@@ -363,7 +362,7 @@ def mlx5(log: NodeEvents, ctx: Context) -> Iterator[Finding]:
         for device, events in _by_device(log.of(kind)).items():
             yield ctx.finding(
                 severity,
-                f"NIC {what}{_times(events)}",
+                f"NIC {what}{times(events)}",
                 id=f"nic.{kind}",
                 subject=Subject("pci", device, log.node),
                 evidence=events,
@@ -402,7 +401,7 @@ def oom(log: NodeEvents, ctx: Context) -> Finding | None:
     cgroup = any("cgroup" in e.fields.get("scope", "") for e in events)
     return ctx.finding(
         "warning",
-        f"out of memory: killed {names}{_times(events)}" + (" (limit of a cgroup)" if cgroup else " (whole host)"),
+        f"out of memory: killed {names}{times(events)}" + (" (limit of a cgroup)" if cgroup else " (whole host)"),
         evidence=events,
     )
 
@@ -431,7 +430,7 @@ def stuck(log: NodeEvents, ctx: Context) -> Iterator[Finding]:
     yield from _file_servers(log, ctx)
     locked = log.of("lockup", "rcu_stall")
     if locked:
-        yield ctx.finding("error", f"CPU lockup or RCU stall{_times(locked)}", id="host.lockup", evidence=locked)
+        yield ctx.finding("error", f"CPU lockup or RCU stall{times(locked)}", id="host.lockup", evidence=locked)
     dead = log.of("kernel.panic", "kernel.oops")
     if dead:
         yield ctx.finding("critical", "kernel panic or oops", id="host.kernel_crash", evidence=dead)
@@ -524,7 +523,7 @@ def _machine_checks(log: NodeEvents, ctx: Context) -> Iterator[Finding]:
         many = sum(e.count for e in events)
         yield ctx.finding(
             "warning" if kind == "corrected" and many >= MANY_CORRECTED else severity,
-            f"{kind or 'a'} machine check{' of the ' + ', '.join(units) if units else ''} logged{_times(events)}",
+            f"{kind or 'a'} machine check{' of the ' + ', '.join(units) if units else ''} logged{times(events)}",
             id="host.machine_check_corrected" if kind == "corrected" else "host.machine_check",
             evidence=events,
             causes=_parts(units),
@@ -538,7 +537,7 @@ def _file_servers(log: NodeEvents, ctx: Context) -> Iterator[Finding]:
         if last.fields.get("what") != "OK":
             yield ctx.finding(
                 "warning",
-                f"file server {server} does not answer{_times(events)}",
+                f"file server {server} does not answer{times(events)}",
                 id="host.file_server_silent",
                 evidence=events,
                 causes=[
@@ -573,7 +572,7 @@ def hardware(log: NodeEvents, ctx: Context) -> Iterator[Finding]:
     bad = [e for e in edac if e.severity == "UE" or e.fields.get("severity") == "UE"]
     corrected = [e for e in edac if e not in bad]
     if bad:
-        yield ctx.finding("error", f"uncorrected host memory error{_times(bad)}", evidence=bad)
+        yield ctx.finding("error", f"uncorrected host memory error{times(bad)}", evidence=bad)
     if corrected:
         many = sum(int(e.fields.get("count", "1")) * e.count for e in corrected)
         yield ctx.finding(
@@ -587,7 +586,7 @@ def hardware(log: NodeEvents, ctx: Context) -> Iterator[Finding]:
     if disks:
         yield ctx.finding(
             "error",
-            f"storage error: {disks[0].text}{_times(disks)}",
+            f"storage error: {disks[0].text}{times(disks)}",
             id="host.storage_error",
             evidence=disks,
             action="Check the disk (smartctl, nvme smart-log) and the file system.",
@@ -612,7 +611,7 @@ def hardware(log: NodeEvents, ctx: Context) -> Iterator[Finding]:
     if iommu:
         yield ctx.finding(
             "warning",
-            f"IOMMU fault{_times(iommu)}: a device touched memory it may not",
+            f"IOMMU fault{times(iommu)}: a device touched memory it may not",
             id="host.iommu_fault",
             evidence=iommu,
             sop="SOP-SW",
@@ -650,7 +649,7 @@ def segfault(log: NodeEvents, ctx: Context) -> Iterator[Finding]:
         if library.startswith("libnccl"):
             yield ctx.finding(
                 "warning",
-                f"{event.fields.get('name', 'a process')} crashed inside {library}{_times([event])}",
+                f"{event.fields.get('name', 'a process')} crashed inside {library}{times([event])}",
                 id="nccl.process_segfault",
                 evidence=[event],
                 causes=["a peer died or the communicator was torn down", "ranks with different NCCL builds"],
@@ -659,7 +658,7 @@ def segfault(log: NodeEvents, ctx: Context) -> Iterator[Finding]:
         elif library.startswith(libraries) or event.fields.get("name", "").startswith(("python", "pt_", "nv", "vllm", "sglang")):
             yield ctx.finding(
                 "info",
-                f"{event.fields.get('name', 'a process')} crashed" + (f" inside {library}" if library else "") + _times([event]),
+                f"{event.fields.get('name', 'a process')} crashed" + (f" inside {library}" if library else "") + times([event]),
                 evidence=[event],
             )
 
