@@ -190,7 +190,7 @@ def _not_checked(checks: list[Check]) -> int:
 _TOOLS = (
     (re.compile(r"perfquery|ibnetdiscover|ibswinfo"), "fabric: perfquery and ibnetdiscover, twice; ibswinfo"),
     (re.compile(r"show_gids|mlnx_qos|ip -d link"), "RoCE: show_gids; mlnx_qos -i <interface>; ip -d link"),
-    (re.compile(r"sinfo|squeue|scontrol"), "Slurm: sinfo -R -l; squeue; scontrol show node"),
+    (re.compile(r"sinfo|squeue|scontrol|sacct|sdiag|slurm"), "Slurm: sinfo -R -l; squeue; scontrol show node"),
     (re.compile(r"kubectl"), "Kubernetes: kubectl describe node <node>; kubectl get pods -A -o wide"),
     (re.compile(r"ipmitool"), "BMC: ipmitool sel elist; ipmitool sdr elist"),
     (re.compile(r"dcgmi|dcgm-exporter|localhost:9400"), "DCGM: dcgmi diag -r 3; a scrape of dcgm-exporter"),
@@ -201,7 +201,7 @@ _TOOLS = (
     ),
     (
         re.compile(r"vllm bench serve|results a configuration"),
-        "serving: result files of vllm bench serve, SGLang, AIPerf, inference-perf",
+        "serving benchmarks: result files of vllm bench serve, SGLang, AIPerf, inference-perf",
     ),
     (re.compile(r"all_reduce_perf"), "benchmarks: all_reduce_perf -c 1"),
     (re.compile(r"two kilter snapshots"), "rates: two kilter snapshots, some minutes apart"),
@@ -228,6 +228,7 @@ _ELSEWHERE = (
     "topology: ",
     "job: ",
     "benchmarks: ",
+    "serving benchmarks: ",
     "rates: ",
 )
 _HOST = "ulimit -a, df -k /dev/shm, lsmod, /proc/cmdline, numactl -H"
