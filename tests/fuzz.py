@@ -284,6 +284,8 @@ def check(path: Path, *, twice: bool, commands: bool) -> None:
         ):
             raise Broken("nothing was read, and nothing says so")
     diagnosis = diagnose(case)
+    if failures := [(one.rule, one.failures) for one in diagnosis.checks if one.failures]:
+        raise Broken(f"a check failed itself: {failures}")
     _fits("the report", diagnosis_text(case, diagnosis))
     document = diagnosis_json(case, diagnosis)
     _json("--json", document)

@@ -9,6 +9,7 @@ from kilter.facts.base import Reason
 from kilter.facts.case import Case, Snapshot
 from kilter.facts.finding import Outcome
 from kilter.knowledge import sops
+from kilter.report.text import diagnosis_text
 
 
 def test_empty_case_has_no_finding_and_nothing_counts_as_fine() -> None:
@@ -99,3 +100,20 @@ def test_need_names_the_field_of_the_class() -> None:
     context = Context(one, Run(Case(), []), Snapshot(), Subject("gpu", "GPU0"))
     assert context.need(gpu, Accelerator.power_limit_w) == 300.0
     assert context.known(gpu, Accelerator.power_limit_default_w) is None
+
+
+def test_a_check_that_fails_costs_itself_alone_and_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(gpu: Accelerator, ctx: Context) -> None:
+        raise KeyError(gpu.index)
+
+    monkeypatch.undo()  # tests see what rules raise; users do not
+    one = load_rules()["gpu.row_remap.failure"]
+    monkeypatch.setitem(RULES, one.id, one._replace(check=broken))
+    case = Case(snapshots=[Snapshot(accelerators=[Accelerator(index=3, remap_pending=True)])])
+    diagnosis = diagnose(case)
+    assert [f.id for f in diagnosis.findings] == ["gpu.row_remap.pending"]
+    (check,) = [c for c in diagnosis.checks if c.rule == one.id]
+    assert (check.outcome, check.failures) == (Outcome.NOT_CHECKED, ["GPU3: KeyError: 3"])
+    assert "The check gpu.row_remap.failure failed itself, please report this: GPU3: KeyError: 3" in diagnosis_text(
+        case, diagnosis
+    )

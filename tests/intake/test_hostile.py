@@ -69,6 +69,7 @@ def kilter(*arguments: str | Path, cwd: Path | None = None) -> Ran:
     assert done.returncode in (0, 1, 2), err[-2000:]
     assert "Traceback" not in err, err[-2000:]
     assert not [c for c in out if c != "\n" and not c.isprintable()]
+    assert "failed itself" not in out, out[-2000:]
     return Ran(done.returncode, " ".join(out.split()), err, int(err.rsplit("peak ", 1)[1]) >> 10)
 
 
@@ -418,3 +419,27 @@ def test_a_file_that_claims_thousands_of_gpus_is_drawn_in_bounded_memory(tmp_pat
     path.write_text("<!DOCTYPE nvidia_smi_log><nvidia_smi_log>" + "<gpu/>" * 20_000 + "</nvidia_smi_log>")
     assert kilter("topo", "--json", path).peak_mib < 700
     assert "more than 1024 accelerators" in kilter("diagnose", path).out
+
+
+WATCHDOG = (
+    "[rank{rank}]:[E1120 10:00:00.000000000 ProcessGroupNCCL.cpp:616] [Rank {rank}] Watchdog caught collective operation timeout: "
+    "WorkNCCL(SeqNum=4, OpType=ALLREDUCE, NumelIn=8, NumelOut=8, Timeout(ms)=600000) ran for 600010 milliseconds before timing out.\n"
+)
+METRIC = 'DCGM_FI_DEV_SM_CLOCK{{gpu="{gpu}",UUID="GPU-{gpu}",device="nvidia{gpu}",modelName="NVIDIA H100 80GB HBM3"}} 1980\n'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "n1:1:1 [0] NCCL INFO comm 0x1 rank 0 nRanks 99999999999 nNodes 1 localRanks 8 localRank 0 MNNVL 0\n"
+        + "".join(WATCHDOG.format(rank=rank) for rank in range(8)),
+        "".join(WATCHDOG.format(rank=rank) for rank in (0, 1, 2, 9_999_999)),
+        "".join(METRIC.format(gpu=gpu) for gpu in (0, 1, 2, 3, 99_999_999_999)),
+    ],
+    ids=["nccl", "watchdog", "metrics"],
+)
+def test_a_number_made_huge_by_a_damaged_digit_costs_nothing(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "job.log"
+    path.write_text(text)
+    run = kilter("diagnose", path)
+    assert run.peak_mib < 150

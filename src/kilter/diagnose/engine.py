@@ -549,6 +549,11 @@ class Run:
                     if len(findings) == before:
                         check.not_applicable += 1
                         continue
+                except Exception as error:  # a rule's bug must cost one check of one subject, not the report
+                    _failed(check, name, error)
+                    if len(findings) == before:
+                        check.not_checked += 1
+                        continue
                 if len(findings) > before:
                     check.findings += len(findings) - before
                 else:
@@ -575,6 +580,13 @@ def _note(check: Check, error: FactMissing, hint: str) -> None:
     hint = error.missing.hint or hint
     if hint and hint not in check.hints:
         check.hints.append(hint)
+
+
+def _failed(check: Check, subject: Subject, error: Exception) -> None:
+    if len(check.failures) < MAX_REASONS:
+        text = f"{subject}: {type(error).__name__}: {error}"[:300]
+        check.failures.append(text)
+        check.reasons.append(f"the check failed itself, please report this: {text}")
 
 
 #: Read first, whatever else there is.

@@ -273,7 +273,8 @@ def _by_absence(case: Case, timeline: Timeline, incident: Incident) -> bool:
     odd = {rank: r for rank, r in pending.items() if (r.sequence, r.operation, r.input_elements) != usual}
     # Any line of a rank's watchdog shows that the rank is there and waits.
     heard = {int(e.fields["rank"]) for e in case.events if e.kind.startswith("torch.") and e.fields.get("rank", "").isdecimal()}
-    silent = sorted(set(range(total)) - set(pending) - heard)
+    enough = 2 * number >= total
+    silent = sorted(set(range(total)) - set(pending) - heard) if enough else []
     differ = {rank: r for rank, r in odd.items() if r.sequence == usual[0]}
     where = _rank_nodes(case)
     where |= {r.rank: r.node for r in records if r.node}
@@ -290,7 +291,7 @@ def _by_absence(case: Case, timeline: Timeline, incident: Incident) -> bool:
         return True
     behind = {rank: r for rank, r in odd.items() if (r.sequence or 0) < (usual[0] or 0)}
     late = sorted(behind) or silent
-    if late and len(late) <= max(1, total // 8) and number >= 0.5 * total:
+    if late and len(late) <= max(1, total // 8) and enough:
         nodes = {where.get(r, "") for r in late}
         if not behind and (lost := _silent_by_loss(case)) > MAX_LOST:
             incident.what = f"rank {', '.join(map(str, late[:8]))} never reported, but lines of this log are missing"

@@ -85,6 +85,7 @@ class Check(msgspec.Struct, kw_only=True):
     not_checked: int = 0
     reasons: list[str] = []  # "GPU0: ECC mode not collected"
     hints: list[str] = []  # commands that would show it
+    failures: list[str] = []  # what the check itself raised, which is a bug of kilter: "node n1: KeyError: 'x'"
 
     @property
     def outcome(self) -> Outcome:

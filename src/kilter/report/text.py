@@ -270,6 +270,10 @@ def _coverage(out: _Writer, diagnosis: Diagnosis, verbose: bool) -> None:
             indent=0,
             gutter=0,
         )
+    for check in diagnosis.checks:
+        if check.failures:
+            text = f"The check {check.rule} failed itself, please report this: {check.failures[0]}"
+            out.labelled("", text, indent=0, gutter=0)
     partly = [c for c in diagnosis.checks if c.not_checked and c.outcome is not Outcome.NOT_CHECKED]
     if partly:
         out.labelled(

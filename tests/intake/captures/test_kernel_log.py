@@ -257,3 +257,11 @@ def test_memory_error_that_firmware_reports_stays_a_machine_check():
     assert event.kind == "machine_check"
     twice = APEI.replace("SEVERITY", "recoverable").replace("SECTION", "memory error") * 2
     assert [e.kind for e in kernel_log.scan(twice, "x", year=2026).events] == ["machine_check"] * 2
+
+
+@pytest.mark.parametrize(
+    "stamp", ["[Fri Nov 77777777777777777777 12:24:18 2025]", "[Fri Nov 99 12:24:18 2025]", "[Fri Nov  7 12:24:18 0000]"]
+)
+def test_a_moment_that_does_not_exist_costs_only_the_time(stamp: str) -> None:
+    event = one(f"{stamp} {XID}")
+    assert (event.kind, event.time) == ("xid", None)

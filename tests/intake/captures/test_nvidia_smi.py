@@ -270,3 +270,10 @@ def test_damaged_captures_never_raise(text: str) -> None:
     fragments, summary = read_text("damaged", text, year=2026)
     assemble(fragments, [summary])
     assert not any("please report" in note for note in summary.notes)
+
+
+def test_a_carriage_return_inside_a_csv_row_costs_only_the_row() -> None:
+    text = "index, name, uuid\n0, NVIDIA H100, GPU-1\n1, NVIDIA\rH100, GPU-2\n2, NVIDIA H100, GPU-3\n"
+    fragments, summary = read_text("smi.csv", text, year=2026)
+    assert [gpu.index for gpu in assemble(fragments, [summary]).snapshots[0].accelerators or []] == [0, 2]
+    assert (summary.notes, summary.unrecognised_lines) == ([], 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 
 from kilter.diagnose.engine import Context, rule
 from kilter.diagnose.rules.dcgm import gpu_series, gpu_subject, series_labels
@@ -85,14 +86,15 @@ def missing_for_one(snapshot: Snapshot, ctx: Context) -> Iterator[Finding]:
     seen = {key for key in names if key.isdecimal()}
     listed = [gpu for gpu in snapshot.accelerators or [] if gpu.index is not None]
     numbers = sorted(int(key) for key in seen)
-    holes = sorted(set(range(numbers[0], numbers[-1])) - set(numbers)) if numbers else []
+    gaps = [(low, high) for low, high in pairwise(numbers) if high - low > 1]
     told = {str(gpu.index) for gpu in listed}
     # One hole among many; more holes are an exporter told to watch some GPUs only.
-    if len(holes) == 1 and len(numbers) >= 4 and str(holes[0]) not in told:
+    hole = gaps[0][0] + 1 if len(gaps) == 1 and gaps[0][1] - gaps[0][0] == 2 else None
+    if hole is not None and len(numbers) >= 4 and str(hole) not in told:
         yield ctx.finding(
             "warning",
-            f"no metric at all of GPU {holes[0]}, while GPUs {numbers[0]} to {numbers[-1]} beside it have theirs",
-            subject=gpu_subject(snapshot, str(holes[0]), ctx.node),
+            f"no metric at all of GPU {hole}, while GPUs {numbers[0]} to {numbers[-1]} beside it have theirs",
+            subject=gpu_subject(snapshot, str(hole), ctx.node),
             evidence=[Evidence(f"metrics of GPU {', '.join(map(str, numbers))}")],
             causes=[
                 Cause(

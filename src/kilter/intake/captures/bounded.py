@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 from collections.abc import Iterator
 
@@ -28,3 +29,11 @@ def lines(block: Block, fragment: Fragment, *, limit: int = MAX_LINE) -> Iterato
             yield number, text
         else:
             fragment.unparsed(number, text[:_SHOWN])
+
+
+def csv_row(line: str) -> list[str]:
+    """The cells of a line of CSV, without blanks around them; none where it is no CSV (a carriage return inside a cell without quotes)."""
+    try:
+        return [cell.strip() for cell in next(csv.reader([line], skipinitialspace=True), [])]
+    except csv.Error:
+        return []

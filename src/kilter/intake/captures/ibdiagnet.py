@@ -8,12 +8,11 @@ NCAR's ib_diagnostics for the log); words of widths and speeds: ibutils2, ibdm/I
 
 from __future__ import annotations
 
-import csv
 import re
 
 from kilter.facts.base import Reason, Ref
 from kilter.facts.fabric import FabricNode, FabricPort
-from kilter.intake.captures.bounded import lines
+from kilter.intake.captures.bounded import csv_row, lines
 from kilter.intake.captures.ibstat import PHYSICAL_STATES, STATES, guid
 from kilter.intake.captures.perfquery import NAMES
 from kilter.intake.fragment import Block, Fragment
@@ -96,14 +95,14 @@ class _Reader:
         return port
 
     def row(self, text: str, line: int) -> None:
-        values = next(csv.reader([text]), [])
+        values = csv_row(text)
         if not self.columns:
             self.columns = [name.strip().lower() for name in values]
             return
         if len(values) != len(self.columns):
             self.fragment.unparsed(line, text)
             return
-        cells = dict(zip(self.columns, (value.strip() for value in values), strict=True))
+        cells = dict(zip(self.columns, values, strict=True))
         if not _SECTIONS[self.section](self, cells, line):
             self.fragment.unparsed(line, text)
 

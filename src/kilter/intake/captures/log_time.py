@@ -48,7 +48,7 @@ _CJK_MONTH = re.compile(r"(\d{1,2})(?:月|월)$")
 
 _BOOT = re.compile(r"\[\s*(\d+\.\d+)\](?:\[\s*[TC]\d+\])? ?")
 _DELTA = re.compile(r"\[\s*\+\d+\.\d+\] ?")  # dmesg -d: time since the line before, no time of its own
-_CTIME = re.compile(r"\[([A-Z][a-z]{2} [A-Z][a-z]{2} +\d+ \d\d:\d\d:\d\d \d{4})\] ?")
+_CTIME = re.compile(r"\[([A-Z][a-z]{2} [A-Z][a-z]{2} +\d{1,2} \d\d:\d\d:\d\d \d{4})\] ?")
 _ISO = re.compile(
     r"\[?(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(?:[.,](\d{1,9}))?(?: ?(Z|UTC|[+-]\d\d:?\d\d))?\]?(?: ([\w.-]+) (?:kernel|systemd-coredump)(?:\[\d+\])?:)? ?"
 )
@@ -107,7 +107,7 @@ def _ctime(text: str) -> float | None:
         _, word, day, clock, year = text.split()
         hour, minute, second = clock.split(":")
         moment = datetime.datetime(int(year), _MONTHS[word.lower()], int(day), int(hour), int(minute), int(second), tzinfo=UTC)
-    except (ValueError, KeyError):
+    except (ValueError, KeyError, OverflowError):
         return None
     return moment.timestamp()
 

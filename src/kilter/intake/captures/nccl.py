@@ -35,10 +35,11 @@ _IB_USING = re.compile(r"NET/IB ?: ?Using ((?:\[\d+\]\S+ ?)+)")
 _IB_NAME = re.compile(r"\[\d+\](\S+)")
 _PLUGIN = re.compile(r"(?:Loaded net plugin|NET/Plugin: Loaded(?: coll)? ?(?:net )?plugin) (.+?)(?: \(v\d+\))?$")
 _ENV = re.compile(r"(NCCL_[A-Z0-9_]+) set (?:by environment )?to ?(.*?)\.?$")
-_RANK = re.compile(r"comm \S+ rank (\d+) n[rR]anks (\d+)(?: cudaDev (\d+))?(?:.*?busId ([0-9a-f]+))?")
-_SHAPE = re.compile(r"comm \S+ rank (\d+) nRanks (\d+) nNodes (\d+) localRanks (\d+)")
+#: Numbers of ranks have at most six digits: the largest jobs have some 100,000, and what lists all ranks must not grow with a damaged digit.
+_RANK = re.compile(r"comm \S+ rank (\d{1,6}) n[rR]anks (\d{1,6})(?!\d)(?: cudaDev (\d{1,4}))?(?:.*?busId ([0-9a-f]+))?")
+_SHAPE = re.compile(r"comm \S+ rank (\d{1,6}) nRanks (\d{1,6}) nNodes (\d{1,6}) localRanks (\d{1,6})(?!\d)")
 _VIA = re.compile(
-    r"(?:Channel|Ring) \d+(?:/\d+)? ?: ?(\d+)\[[^\]]*\] -> (\d+)\[[^\]]*\](?: +\[(?:send|receive|recv)\])? +via (\S.*?)(?: comm .*)?$"
+    r"(?:Channel|Ring) \d+(?:/\d+)? ?: ?(\d{1,6})\[[^\]]*\] -> (\d{1,6})\[[^\]]*\](?: +\[(?:send|receive|recv)\])? +via (\S.*?)(?: comm .*)?$"
 )
 _GDR_HCA = re.compile(
     r"GPU Direct RDMA (Enabled|Disabled) for (?:GPU (?P<gpu>\S+)(?: / HCA (?P<near>\d+))?|HCA (?P<hca>\d+)(?: '(?P<name>[^']*)')?)"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 import re
 
+from kilter.intake.captures.bounded import csv_row
 from kilter.intake.captures.nvidia_smi import Values, boolean, fill, integer, timestamp
 from kilter.intake.fragment import Block, Fragment
 
@@ -40,7 +40,7 @@ def parse(block: Block, fragment: Fragment) -> None:
         if len(line) > MAX_LINE:
             fragment.unparsed(number, line)
             continue
-        row = [cell.strip() for cell in next(csv.reader([line], skipinitialspace=True), [])]
+        row = csv_row(line)
         if len(row) != len(header):
             if row[: len(header)] != header and len(row) > 1 and number == block.first_line + len(block.lines) - 1:
                 fragment.note(f"line {number}: {len(row)} of {len(header)} columns; the row is cut short and was left out")
