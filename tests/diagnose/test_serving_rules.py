@@ -107,6 +107,28 @@ def test_a_rate_below_the_one_asked_for_is_the_end_of_a_short_run(tmp_path: Path
     assert ids(judged(over), "warning") == {"bench.server_overloaded"}
 
 
+def test_first_tokens_that_wait_tell_overload_from_the_end_of_a_short_run(tmp_path: Path) -> None:
+    run: dict[str, Any] = {
+        "request_rate": 10.0,
+        "request_throughput": 6.17,
+        "total_input_tokens": 400 * 67,
+        "mean_tpot_ms": 260.0,
+    }
+    run |= {
+        "median_tpot_ms": 280.0,
+        "p99_tpot_ms": 600.0,
+        "mean_e2el_ms": 40_000.0,
+        "median_e2el_ms": 39_000.0,
+        "p99_e2el_ms": 60_000.0,
+    }
+    assert judged(result(tmp_path / "a.json", **run)) == []
+    (found,) = judged(result(tmp_path / "b.json", **run, mean_ttft_ms=9500.0, median_ttft_ms=5000.0, p99_ttft_ms=21_000.0))
+    assert (found.id, found.what.rpartition("; ")[2]) == (
+        "bench.server_overloaded",
+        "the first token of 67 input tokens takes 5.0 s, 18 times the next ones",
+    )
+
+
 # -- what bounds the latency
 
 

@@ -25,6 +25,8 @@ import pytest
 
 import hostile
 from kilter.diagnose.engine import diagnose
+from kilter.intake.captures.kernel_log import KernelLog
+from kilter.intake.paste import read_text
 from kilter.intake.read import UnusableInput, read_paths
 from kilter.intake.unpack import FREE, MAX_DEPTH
 from kilter.report.plain import json_text, plain, utc
@@ -443,3 +445,17 @@ def test_a_number_made_huge_by_a_damaged_digit_costs_nothing(tmp_path: Path, tex
     path.write_text(text)
     run = kilter("diagnose", path)
     assert run.peak_mib < 150
+
+
+def test_a_log_reader_that_fails_costs_one_line_and_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    feed = KernelLog.feed
+
+    def broken(self: KernelLog, number: int, line: str) -> None:
+        if number == 1:
+            raise KeyError("x")
+        feed(self, number, line)
+
+    monkeypatch.setattr(KernelLog, "feed", broken)
+    fragments, summary = read_text("dmesg", XID.decode() * 2, year=2026)
+    assert [event.line for fragment in fragments for event in fragment.events] == [2]
+    assert summary.notes == ["a log reader failed at line 1 (KeyError: 'x'); please report this line"]

@@ -25,6 +25,7 @@ class Logs:
 
     def __init__(self, name: str, *, year: int) -> None:
         self.name = name
+        self.failure = ""
         self.kernel = kernel_log.KernelLog(name, year=year)
         self.nccl = nccl.NcclLog(name, year=year)
         self.torch = torch_log.TorchLog(name, year=year)
@@ -45,7 +46,10 @@ class Logs:
         for marks, reader in self._readers:
             for number, line in kernel_log.marked_lines(text, marks):
                 if not is_absurd(line):
-                    reader.feed(number, line)
+                    try:
+                        reader.feed(number, line)
+                    except Exception as error:
+                        self._failed(number, error)
 
     def feed(self, number: int, line: str) -> None:
         """One line that holds one of :data:`MARKS`."""
@@ -54,8 +58,16 @@ class Logs:
         for marks, reader in self._readers:
             for mark in marks:
                 if mark in line:
-                    reader.feed(number, line)
+                    try:
+                        reader.feed(number, line)
+                    except Exception as error:
+                        self._failed(number, error)
                     break
+
+    def _failed(self, number: int, error: Exception) -> None:
+        """A reader's bug must cost one line, not the run."""
+        if not self.failure:
+            self.failure = f"a log reader failed at line {number} ({type(error).__name__}: {error}); please report this line"
 
     @property
     def event_lines(self) -> set[int]:
@@ -90,6 +102,7 @@ class Logs:
             fragment.events = self.slurm.events
             found.append(fragment)
         summary.tools += [one.source.tool for one in found]
+        summary.notes += [self.failure] if self.failure else []
         return found
 
     def _kernel(self) -> Fragment:

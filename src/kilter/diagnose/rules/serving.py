@@ -359,10 +359,11 @@ def client(case: Case, ctx: Context) -> Iterator[Finding]:
         ):
             # The run ends when the last answer is there: that alone lowers the rate of short runs.
             possible = result.completed / (result.completed / result.rate_asked + latency)
-            if result.request_throughput < 0.85 * possible:
+            waits = _waits(result) if result.request_throughput < 0.85 * result.rate_asked else ""
+            if waits or result.request_throughput < 0.85 * possible:
                 yield ctx.finding(
                     "warning",
-                    f"{result.request_throughput:.1f} of {result.rate_asked:g} requests/s were completed: the server is overloaded",
+                    f"{result.request_throughput:.1f} of {result.rate_asked:g} requests/s were completed: the server is overloaded{waits}",
                     id="bench.server_overloaded",
                     subject=Subject("job", run.label),
                     evidence=[_line(run, f"asked {result.rate_asked:g} requests/s, completed {result.request_throughput:.2f}")],
@@ -400,6 +401,16 @@ def client(case: Case, ctx: Context) -> Iterator[Finding]:
                 Cause("the client's CPU or network", "possible", "CPU of the client's host"),
             ],
         )
+
+
+def _waits(result: ServingResult) -> str:
+    """That the first token of prompts that are not long takes seconds, and as long as ten others: it waits for its turn. Empty else."""
+    first, token = _typical(result.ttft), _typical(result.tpot) or _typical(result.itl)
+    if not first or not token or not result.input_tokens or not result.output_tokens:
+        return ""
+    if first < 1 or first < 10 * token or result.input_tokens >= 8 * result.output_tokens:
+        return ""
+    return f"; the first token of {result.input_tokens:.0f} input tokens takes {_seconds(first)}, {first / token:.0f} times the next ones"
 
 
 def _longest(result: ServingResult) -> float | None:
