@@ -19,7 +19,7 @@ from kilter.diagnose.fleet.profile import Profile, Profiler, latest
 from kilter.facts.accelerator import Accelerator
 from kilter.facts.base import Entity, Missing, Reason
 from kilter.facts.case import Case, Snapshot
-from kilter.facts.event import Clock, Event
+from kilter.facts.event import Clock, Event, count_of
 from kilter.facts.finding import Cause, Check, Diagnosis, Evidence, Finding, Severity, Subject
 from kilter.facts.nccl import NcclJob
 from kilter.intake.stored import node_names
@@ -68,7 +68,22 @@ class Rule(NamedTuple):
 RULES: dict[str, Rule] = {}
 #: Where rules live; a new file is named here.
 MODULES = (
-    *("gpu", "memory", "xid", "pcie", "nvlink", "thermal", "kernel", "rdma", "net", "nccl", "host", "siblings", "incident"),
+    *(
+        "gpu",
+        "memory",
+        "xid",
+        "pcie",
+        "nvlink",
+        "thermal",
+        "kernel",
+        "host_log",
+        "rdma",
+        "net",
+        "nccl",
+        "host",
+        "siblings",
+        "incident",
+    ),
     *("fabric", "fabric_state", "ib_switch", "roce", "slurm", "slurm_jobs", "kubernetes", "container", "bmc", "dcgm", "metrics"),
     *("nccl_topology", "gpudirect", "imex", "job", "job_errors", "job_process", "bench_sanity", "bench_peers", "steps", "fleet"),
     *("congestion", "facility", "host_cpus", "host_state", "power_cap", "serving"),
@@ -261,7 +276,7 @@ class Context:
             next_test=next_test,
             sources=[*self.rule.sources, *sources],
             disagreement=disagreement,
-            count=max(1, sum(e.count for e in events)),
+            count=max(1, count_of(events)),
             first_time=min(times, default=None),
             last_time=max(times, default=None),
             time_note=_time_note(events),
@@ -270,7 +285,7 @@ class Context:
 
 def times(events: Iterable[Event]) -> str:
     """`` (12 times)`` behind what happened more than once, else nothing."""
-    count = sum(event.count for event in events)
+    count = count_of(events)
     return f" ({count} times)" if count > 1 else ""
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from kilter.diagnose.engine import NodeEvents
 from kilter.facts.accelerator import Accelerator
 from kilter.facts.case import Case
-from kilter.facts.event import Clock, Event
+from kilter.facts.event import Clock, Event, count_of
 from kilter.facts.finding import Cause
 from kilter.facts.pci import PciDevice
 
@@ -298,7 +298,7 @@ def cleanup(device: str, events: list[Event], log: NodeEvents, case: Case) -> Re
             action="Restart Fabric Manager (of the driver's version) once the node is drained; then look at the fabric state of all GPUs.",
             confidence="medium",
         )
-    count = sum(e.count for e in events)
+    count = count_of(events)
     if ended:
         return Reading(
             [Cause("the job ended or was cancelled", "likely", "time of the job's end")],

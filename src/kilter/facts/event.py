@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable
 
 import msgspec
 
@@ -42,3 +43,16 @@ class Event(msgspec.Struct, kw_only=True, omit_defaults=True):
     def where(self) -> str:
         """``file:line`` of the first occurrence."""
         return f"{self.source}:{self.line}" if self.line else self.source
+
+
+def by_device(events: Iterable[Event]) -> dict[str, list[Event]]:
+    """Device -> its events, in their order."""
+    groups: dict[str, list[Event]] = {}
+    for event in events:
+        groups.setdefault(event.device, []).append(event)
+    return groups
+
+
+def count_of(events: Iterable[Event]) -> int:
+    """How often it happened: an event may stand for many lines."""
+    return sum(event.count for event in events)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from kilter.diagnose import xid_causes
 from kilter.diagnose.engine import Context, NodeEvents, rule
 from kilter.diagnose.xid_causes import FOLLOW_S, few, near
-from kilter.facts.event import Event
+from kilter.facts.event import Event, count_of
 from kilter.facts.finding import Cause, Evidence, Finding, Subject
 from kilter.knowledge import drivers, sxid, xid
 
@@ -70,7 +70,7 @@ def _merge_memory(codes: dict[int, list[Event]]) -> dict[int, list[Event]]:
 def _finding(code: int, device: str, events: list[Event], extra: list[Event], log: NodeEvents, ctx: Context) -> Finding:
     entry = xid.lookup(code)
     subject = Subject("gpu", log.gpu_name(device), log.node)
-    count = sum(e.count for e in events)
+    count = count_of(events)
     times = f", {count} times" if count > 1 else ""
     if entry is None:
         return ctx.finding(
@@ -278,7 +278,7 @@ def sxids(log: NodeEvents, ctx: Context) -> Iterator[Finding]:
     dead = [e for e in log.events if e.kind in ("gpu.off_bus",) or (e.kind == "xid" and e.code in (79, 119, 120))]
     for (device, code), events in sorted(groups.items()):
         entry = sxid.lookup(code)
-        count = sum(e.count for e in events)
+        count = count_of(events)
         severity = _SXID_SEVERITY[entry.severity] if entry is not None else "warning"
         words = {e.severity.lower() for e in events if e.severity}
         if "fatal" in words:
