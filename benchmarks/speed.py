@@ -20,6 +20,15 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 DATA = ROOT / "tests" / "data"
+#: Runs the command line, then says how much memory it took at most, KiB.
+_PEAK = """
+import re, sys
+from kilter.__main__ import main
+try:
+    main()
+finally:
+    print("peak", re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1], file=sys.stderr)
+"""
 
 
 def seconds(argv: list[str], runs: int) -> float:
@@ -62,7 +71,7 @@ def main() -> None:
 
 
 def logs(megabytes: int) -> None:
-    """Scan speed on replicated real kernel log lines, as a ratio to grep -cE with the same words."""
+    """Speed on replicated real kernel log lines, as a ratio to grep -cE with the same words; memory of ``kilter diagnose`` on the same file."""
     from kilter.intake import large_log
     from kilter.intake import logs as log_readers
 
@@ -83,9 +92,11 @@ def logs(megabytes: int) -> None:
         start = time.perf_counter()
         events = large_log.scan(Path(file.name), file.name, year=2026).kernel.events
         scan = time.perf_counter() - start
+        child = [sys.executable, "-c", _PEAK, "diagnose", file.name]
+        peak = subprocess.run(child, capture_output=True, check=False, text=True).stderr.rpartition("peak ")[2]
     size = len(text) / 1e6
     print(f"kernel log of {size:.0f} MB: grep -cE {size / grep:.0f} MB/s, kilter {size / scan:.0f} MB/s, {len(events)} events")
-    print(f"    {grep / scan:.2f} of grep's speed")
+    print(f"    {grep / scan:.2f} of grep's speed; kilter diagnose of it takes {int(peak) >> 10} MiB")
 
 
 if __name__ == "__main__":
