@@ -71,14 +71,19 @@ def main() -> None:
 
 
 def logs(megabytes: int) -> None:
-    """Speed on replicated real kernel log lines, as a ratio to grep -cE with the same words; memory of ``kilter diagnose`` on the same file."""
-    from kilter.intake import large_log
-    from kilter.intake import logs as log_readers
-
+    """Logs of real lines, replicated: a kernel log among other lines, and a tenth as much of an NCCL log of which every line is one to read."""
     noise = "".join(
         f"[{n}.{n:06d}] usb 1-{n % 7}: new high-speed USB device number {n % 127} using xhci_hcd\n" for n in range(2000)
     )
-    text = noise + (DATA / "s018-xid119-gsp-timeout-h100" / "dmesg.txt").read_text()
+    one_log("kernel log", noise + (DATA / "s018-xid119-gsp-timeout-h100" / "dmesg.txt").read_text(), megabytes)
+    one_log("NCCL log", (DATA / "s055-nccl-2xa800-shm-instead-of-p2p" / "nccl.log").read_text(), max(1, megabytes // 10))
+
+
+def one_log(what: str, text: str, megabytes: int) -> None:
+    """Speed as a ratio to grep -cE with the same words; memory of ``kilter diagnose`` on the same file."""
+    from kilter.intake import large_log
+    from kilter.intake import logs as log_readers
+
     text *= max(1, megabytes * 1_000_000 // len(text))
     with tempfile.NamedTemporaryFile("w", suffix=".log") as file:
         file.write(text)
@@ -90,13 +95,14 @@ def logs(megabytes: int) -> None:
         )  # into a pipe: with /dev/null grep stops early
         grep = time.perf_counter() - start
         start = time.perf_counter()
-        events = large_log.scan(Path(file.name), file.name, year=2026).kernel.events
+        found = large_log.scan(Path(file.name), file.name, year=2026)
         scan = time.perf_counter() - start
         child = [sys.executable, "-c", _PEAK, "diagnose", file.name]
         peak = subprocess.run(child, capture_output=True, check=False, text=True).stderr.rpartition("peak ")[2]
     size = len(text) / 1e6
-    print(f"kernel log of {size:.0f} MB: grep -cE {size / grep:.0f} MB/s, kilter {size / scan:.0f} MB/s, {len(events)} events")
-    print(f"    {grep / scan:.2f} of grep's speed; kilter diagnose of it takes {int(peak) >> 10} MiB")
+    events = len(found.kernel.events) + len(found.nccl.events)
+    print(f"{what} of {size:.0f} MB: grep -cE {size / grep:.0f} MB/s, kilter {size / scan:.0f} MB/s, {events} events")
+    print(f"    {grep / scan:.3f} of grep's speed; kilter diagnose of it takes {int(peak) >> 10} MiB")
 
 
 if __name__ == "__main__":
