@@ -6,6 +6,7 @@ Message texts: NVIDIA/nccl src/init.cc, src/transport/*.cc, src/misc/*.cc; line 
 from __future__ import annotations
 
 import re
+from collections import Counter
 
 from kilter.facts.event import Clock, Event
 from kilter.facts.nccl import NcclConnection, NcclJob, NcclRank
@@ -98,7 +99,8 @@ class NcclLog:
         self._by_process: dict[tuple[str, str, str], int] = {}
         self._networks: dict[tuple[str, str, str], str] = {}
         self._via: dict[str, NcclConnection] = {}
-        self._links: list[tuple[int, int, str]] = []
+        self._links: Counter[tuple[int, int, str]] = Counter()
+        self._seen: dict[tuple[str, tuple[str, str, str], str, str], Event] = {}
 
     def feed(self, number: int, line: str) -> None:
         """Read one line that holds one of :data:`MARKS`."""
@@ -217,7 +219,7 @@ class NcclLog:
         connection.count += 1
         if node:
             connection.by_node[node] = connection.by_node.get(node, 0) + 1
-        self._links.append((a, b, kind))
+        self._links[a, b, kind] += 1
 
     def _warning(self, match: re.Match[str], line: str, number: int, process: tuple[str, str, str]) -> None:
         text = match.group("text").strip()
@@ -250,11 +252,17 @@ class NcclLog:
     ) -> None:
         stamp = read_stamp(line, year=self.year)
         rank = self._by_process.get(process)
+        device = f"rank {rank}" if rank is not None else f"pid {process[1]} [{process[2]}]" if process[1] else ""
+        known = self._seen.get((kind, process, device, text))
+        if known is not None:  # NCCL repeats itself while a peer does not answer
+            known.count += 1
+            known.last_time = stamp.time if stamp.time is not None else known.last_time
+            return
         event = Event(
             kind=kind,
             text=text,
             node=process[0],
-            device=f"rank {rank}" if rank is not None else f"pid {process[1]} [{process[2]}]" if process[1] else "",
+            device=device,
             time=stamp.time,
             clock=stamp.clock if stamp.time is not None else Clock.NONE,
             uncertainty_s=stamp.uncertainty_s,
@@ -265,6 +273,7 @@ class NcclLog:
         )
         if match.group("file"):
             event.fields["file"] = match.group("file")
+        self._seen[kind, process, device, text] = event
         self.events.append(event)
 
     def finish(self) -> NcclJob:
@@ -273,9 +282,9 @@ class NcclLog:
         job.ranks = [self._ranks[rank] for rank in sorted(self._ranks)]
         for name in self._networks.values():
             job.networks[name] = job.networks.get(name, 0) + 1
-        for a, b, kind in self._links:
+        for (a, b, kind), times in self._links.items():
             left, right = self._ranks.get(a), self._ranks.get(b)
             if (left and right and left.node == right.node) or (job.n_nodes == 1):
-                self._via[kind].same_node += 1
+                self._via[kind].same_node += times
         job.connections = sorted(self._via.values(), key=lambda c: -c.count)
         return job
