@@ -161,7 +161,9 @@ def test_devices_and_connections_are_told_by_node():
 
 
 def test_repeats_of_one_warning_are_counted_and_others_kept() -> None:
-    line = "h:1:2 [0] NCCL WARN NET/IB : Got completion from peer 10.0.1.12<48133> with error 12, opcode 0, len 0, vendor err 129\n"
+    line = (
+        "h:1:2 [0] NCCL WARN NET/IB : Got completion from peer 10.0.1.12<48133> with error 12, opcode 0, len 0, vendor err 129\n"
+    )
     log = NcclLog("log", year=2026)
     for number, text in enumerate([line, line, line.replace("h:1", "h:7"), line.replace("10.0.1.12", "10.0.1.13")], 1):
         log.feed(number, text)
