@@ -35,10 +35,12 @@ def test_any_lines_in_any_pieces(tmp_path_factory: pytest.TempPathFactory, lines
     path = tmp_path_factory.mktemp("log") / "kern.log"
     path.write_bytes("\n".join(lines).encode())
     marks = large_log.kernel_log.MARKS
-    found = list(large_log._by_grep("grep", path, marks))
+    with large_log._by_grep("grep", path, marks) as by_grep:
+        found = list(by_grep)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(large_log, "PIECE", 100)
-        assert [n for n, _ in large_log._in_pieces(path, marks)] == [n for n, _ in found]
+        with large_log._in_pieces(path, marks) as in_pieces:
+            assert [n for n, _ in in_pieces] == [n for n, _ in found]
 
 
 def test_line_longer_than_memory_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

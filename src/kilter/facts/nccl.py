@@ -19,7 +19,6 @@ class NcclConnection(Entity):
 
     via: str  # "P2P/CUMEM", "SHM/direct", "NET/IB/GDRDMA", "NET/Socket", ...
     count: int = 0
-    same_node: int = 0  # connections whose two ranks sit on one node, where known
     by_node: dict[str, int] = {}  # node that says so -> connections
 
 

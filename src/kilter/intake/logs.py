@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Protocol
 
 from kilter.facts.base import Source
@@ -10,10 +11,12 @@ from kilter.intake.captures import kernel_log, nccl, slurm_log, step_log, torch_
 from kilter.intake.captures.bounded import is_absurd
 from kilter.intake.fragment import Fragment
 
-#: A line without any of these is no event of any reader.
+#: A line without any of these is no event of any reader but NCCL's.
 MARKS: tuple[str, ...] = tuple(
-    dict.fromkeys((*kernel_log.MARKS, *nccl.MARKS, *torch_log.MARKS, *tracebacks.MARKS, *step_log.MARKS, *slurm_log.MARKS))
+    dict.fromkeys((*kernel_log.MARKS, *torch_log.MARKS, *tracebacks.MARKS, *step_log.MARKS, *slurm_log.MARKS))
 )
+#: Characters of text looked at together for lines of NCCL.
+PIECE = 4 << 20
 
 
 class _Reader(Protocol):
@@ -33,7 +36,6 @@ class Logs:
         self.slurm = slurm_log.SlurmLog(name, year=year)
         self.steps = step_log.StepLog(name)
         self._readers: tuple[tuple[tuple[str, ...], _Reader], ...] = (
-            (nccl.MARKS, self.nccl),
             (torch_log.MARKS, self.torch),
             (tracebacks.MARKS, self.tracebacks),
             (step_log.MARKS, self.steps),
@@ -43,13 +45,18 @@ class Logs:
 
     def scan(self, text: str) -> None:
         """All lines of ``text``, each by the readers whose marks it holds."""
+        first = 1
+        start = 0
+        while start < len(text):
+            end = text.find("\n", start + PIECE) + 1 or len(text)
+            piece = text[start:end]
+            self.feed_nccl(first, nccl.telling(piece))
+            first += piece.count("\n")
+            start = end
         for marks, reader in self._readers:
             for number, line in kernel_log.marked_lines(text, marks):
                 if not is_absurd(line):
-                    try:
-                        reader.feed(number, line)
-                    except Exception as error:
-                        self._failed(number, error)
+                    self._feed(reader, number, line)
 
     def feed(self, number: int, line: str) -> None:
         """One line that holds one of :data:`MARKS`."""
@@ -58,11 +65,23 @@ class Logs:
         for marks, reader in self._readers:
             for mark in marks:
                 if mark in line:
-                    try:
-                        reader.feed(number, line)
-                    except Exception as error:
-                        self._failed(number, error)
+                    self._feed(reader, number, line)
                     break
+
+    def feed_nccl(self, first: int, lines: Iterable[nccl.Telling]) -> None:
+        """What :func:`nccl.telling` found in a text whose first line has the number ``first``."""
+        for index, times, line in lines:
+            if not is_absurd(line):
+                try:
+                    self.nccl.feed(first + index, line, times)
+                except Exception as error:
+                    self._failed(first + index, error)
+
+    def _feed(self, reader: _Reader, number: int, line: str) -> None:
+        try:
+            reader.feed(number, line)
+        except Exception as error:
+            self._failed(number, error)
 
     def _failed(self, number: int, error: Exception) -> None:
         """A reader's bug must cost one line, not the run."""

@@ -31,7 +31,7 @@ def test_real_log_of_two_gpus_over_shared_memory() -> None:
     assert job.networks == {"Socket": 2}
     assert job.ib_devices == []
     assert job.all_direct_p2p is False
-    assert [(c.via, c.count, c.same_node) for c in job.connections] == [("SHM/direct/direct", 4, 4)]
+    assert [(c.via, c.count) for c in job.connections] == [("SHM/direct/direct", 4)]
     assert [(r.rank, r.bus_id) for r in job.ranks] == [(0, "0000:52:00.0"), (1, "0000:d6:00.0")]
     assert (job.init_started, job.init_complete) == (2, 2)
 
@@ -113,7 +113,6 @@ def test_ranks_of_one_log_are_told_apart_by_node() -> None:
         "b:7:8 [0] NCCL WARN NET/IB : Got completion with error 12, opcode 0, len 0, vendor err 129\n"
     )
     assert [(r.rank, r.node) for r in log.job.ranks] == [(0, "a"), (1, "b")]
-    assert log.job.connections[0].same_node == 0
     assert log.events[0].device == "rank 1"
 
 
