@@ -67,3 +67,22 @@ def test_what_is_no_log_is_not_taken_for_one(tmp_path: Path) -> None:
     path.write_text((DATA / "s013-8xh100-vm-xml-570" / "nvidia-smi-qx.xml").read_text())
     assert not large_log.is_log(path)
     assert not paste.is_one_log(path.read_text())
+
+
+@pytest.mark.parametrize("processors", [1, 2])
+@pytest.mark.parametrize("piece", [7, 100, 1 << 22])
+def test_an_nccl_log_in_pieces_says_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: int, processors: int
+) -> None:
+    text = (DATA / "s055-nccl-2xa800-shm-instead-of-p2p" / "nccl.log").read_text() + REAL[:2000]
+    path = tmp_path / "job.log"
+    path.write_text(text * 3 + "b:7:8 [0] NCCL INFO Using network IB")
+    whole = large_log.Logs("job.log", year=2026)
+    whole.scan(path.read_text())
+    monkeypatch.setattr(large_log, "PIECE", piece)
+    monkeypatch.setattr(large_log.os, "sched_getaffinity", lambda _: set(range(processors)))
+    parts = large_log.scan(path, "job.log", year=2026)
+    assert parts.nccl.finish() == whole.nccl.finish()
+    assert parts.nccl.events == whole.nccl.events
+    assert rows(parts.kernel) == rows(whole.kernel)
+    assert parts.nccl.lines == whole.nccl.lines > 100

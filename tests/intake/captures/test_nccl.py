@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kilter.intake.captures import nccl
 from kilter.intake.captures.kernel_log import marked_lines
 from kilter.intake.captures.nccl import MARKS, NcclLog
 from mangle import mangled
@@ -167,3 +168,48 @@ def test_repeats_of_one_warning_are_counted_and_others_kept() -> None:
     for number, text in enumerate([line, line, line.replace("h:1", "h:7"), line.replace("10.0.1.12", "10.0.1.13")], 1):
         log.feed(number, text)
     assert [(event.line, event.count) for event in log.events] == [(1, 2), (3, 1), (4, 1)]
+
+
+_LINES = [
+    *(DATA / "s055-nccl-2xa800-shm-instead-of-p2p/nccl.log").read_text().splitlines(),
+    *(DATA / "s056-nccl-shm-exhausted-container/nccl.log").read_text().splitlines(),
+    "b:7:8 [0] NCCL INFO Connected all rings, use ring PXN 0 GDR 0",
+    "b:7:8 [0] NCCL INFO Using network IB",
+    "b:7:9 [1] NCCL INFO Using network Socket",
+    "b:7:8 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/RoCE [1]mlx5_1:1/RoCE [RO]; OOB eth0:10.0.0.2<0>",
+    "b:7:8 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/RoCE [RO]; OOB eth0:10.0.0.2<0>",
+    "b:7:8 [0] NCCL INFO Channel 00/0 : 1[0] -> 0[0] [receive] via NET/IB/0/GDRDMA",
+    "b:7:8 [0] NCCL INFO Channel 01/0 : 1[0] -> 0[0] [receive] via NET/IB/1/GDRDMA comm 0x7f nRanks 02",
+    "[2025-08-22 17:44:36] c:7:8 [0] NCCL INFO Channel 01/0 : 1[0] -> 0[0] [send] via NET/IB/1",
+    "[2025-08-22 17:44:36] d:7:8 [0] NCCL INFO Channel 01/0 : 1[0] -> 0[0] [send] via NET/IB/1",
+    "[1,0]<stdout>:e:7:8 [0] NCCL INFO Channel 01/0 : 1[0] -> 0[0] via P2P/IPC",
+    "[rank3]: NCCL INFO Channel 01/0 : 1[0] -> 0[0] via P2P/IPC",
+    "b:7:8 [0] NCCL INFO AllReduce: opCount 3b sendbuff 0x7f recvbuff 0x7f count 9 datatype 9 op 0 root 0 comm 0x55b [nranks=64] stream 0x3",
+    "b:7:8 [0] NCCL INFO AllReduce: opCount 3c sendbuff 0x7f recvbuff 0x7f count 9 datatype 9 op 0 root 0 comm 0x55b [nranks=64] stream 0x3",
+    "b:7:8 [0] NCCL INFO NCCL_P2P_LEVEL set by environment to SYS",
+    "b:7:9 [1] NCCL INFO NCCL_P2P_LEVEL set by environment to NVL",
+    "b:7:9 [1] NCCL INFO init.cc:1 -> 3",
+    "b:7:9 [1] NCCL INFO GPU Direct RDMA Disabled for HCA 0 'mlx5_0'",
+    "NCCL version 2.7.8+cuda10.2NCCL version 2.7.8+cuda10.2",
+    "something else",
+    "",
+]
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.sampled_from(_LINES), max_size=60), st.integers(0, 60))
+def test_what_says_the_same_can_be_read_once(lines: list[str], sample: int) -> None:
+    """Each line read alone, and lines summed up, give one job and the same events."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(nccl, "_SAMPLE", sample)
+        told = nccl.telling("\n".join(lines))
+    alone, summed = NcclLog("x", year=2026), NcclLog("x", year=2026)
+    for number, line in enumerate(lines, 1):
+        if any(mark in line for mark in MARKS):
+            alone.feed(number, line)
+    for index, times, line in told:
+        assert lines[index] == line
+        summed.feed(index + 1, line, times)
+    assert summed.finish() == alone.finish()
+    assert summed.events == alone.events
+    assert summed.lines == alone.lines

@@ -173,7 +173,7 @@ def is_line(line: str) -> bool:
 
 
 class NcclLog:
-    """Reads the lines of one log into one job and its events."""
+    """Reads the lines of one log into one job and its events. Of what a log says several times, the first holds."""
 
     def __init__(self, source: str, *, year: int) -> None:
         self.job = NcclJob(source=source)
@@ -243,29 +243,30 @@ class NcclLog:
             self._ranks_total(int(found.group(2)), number)
             self._rank(int(found.group(1)), process, found.group(3), found.group(4), number)
         elif "NCCL_" in text and (found := _ENV.search(text)):
-            job.environment[found.group(1)] = found.group(2)
+            job.environment.setdefault(found.group(1), found.group(2))
             job.origin.setdefault(f"environment/{found.group(1)}", (0, number))
         elif "NET/IB" in text and "No device found" in text:
             if job.ib_devices is None:
                 job.put("ib_devices", [], (0, number))
         elif "NET/IB" in text and (found := _IB_USING.search(text)):
             names = _IB_NAME.findall(found.group(1))
-            job.put("ib_devices", names, (0, number))
+            if not job.ib_devices:
+                job.put("ib_devices", names, (0, number))
             known = job.ib_devices_by_node.get(process[0])
             if process[0] and (known is None or len(names) < len(known)):
                 job.ib_devices_by_node[process[0]] = names
                 job.origin[f"ib_devices_by_node/{process[0]}"] = (0, number)
         elif "GPU Direct RDMA" in text and (found := _GDR_HCA.search(text)):
             number_, name, near = found.group("hca"), found.group("name"), found.group("near")
-            job.gdr[name or f"HCA {number_ or near or '?'}"] = found.group(1).lower()
+            job.gdr.setdefault(name or f"HCA {number_ or near or '?'}", found.group(1).lower())
             job.origin.setdefault("gdr", (0, number))
         elif "isAllDirectP2p" in text and (found := _ALL_P2P.search(text)):
-            job.put("all_direct_p2p", found.group(1) == "1", (0, number))
+            self._put("all_direct_p2p", found.group(1) == "1", number)
         elif "coll channels" in text and (found := _CHANNELS.search(text)):
             self._put("channels", int(found.group(1)), number)
             self._put("nvls_channels", int(found.group(2)) if found.group(2) else None, number)
         elif "Connected all rings" in text and (found := _RING_GDR.search(text)):
-            job.put("rings_gdr", found.group(1) == "1", (0, number))
+            self._put("rings_gdr", found.group(1) == "1", number)
         elif "plugin" in text and (found := _PLUGIN.search(text)):
             if found.group(1) not in job.plugins:
                 job.plugins.append(found.group(1))
@@ -356,6 +357,7 @@ class NcclLog:
             source=self.source,
             line=number,
             count=times,
+            last_time=stamp.time if times > 1 else None,
             fields=fields or {},
         )
         if match.group("file"):
