@@ -6,10 +6,9 @@ import re
 from collections.abc import Iterator
 
 from kilter.diagnose.engine import Context, rule
-from kilter.diagnose.rules.host import forces_translation
-from kilter.diagnose.rules.pcie import redirecting_paths
 from kilter.diagnose.rules.thermal import all_spin
 from kilter.facts.case import Case, Snapshot
+from kilter.facts.derived import forces_translation, redirecting_paths
 from kilter.facts.finding import Cause, Evidence, Finding, Subject
 from kilter.facts.nccl import NcclJob
 from kilter.facts.pci import MELLANOX

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from kilter.diagnose.engine import Context, rule
 from kilter.facts.case import Snapshot
+from kilter.facts.derived import forces_translation, passes_through
 from kilter.facts.finding import Cause, Evidence, Finding
 from kilter.facts.host import UNLIMITED, Kernel, Limits, Memory, Software
 
@@ -108,29 +109,6 @@ def peermem(snapshot: Snapshot, ctx: Context) -> Finding | None:
         evidence=[],
         confidence="high" if flavour else "medium",
         missing=[] if flavour else ["whether the driver is open or proprietary"],
-    )
-
-
-def passes_through(snapshot: Snapshot) -> bool:
-    """Whether the boot line turns IOMMU translation off, or on for guests only."""
-    options = snapshot.kernel.cmdline_options()
-    return (
-        options.get("iommu") in ("pt", "off")
-        or "off" in (options.get("intel_iommu"), options.get("amd_iommu"))
-        or options.get("iommu.passthrough") == "1"
-    )
-
-
-def forces_translation(snapshot: Snapshot) -> bool:
-    """Whether the boot line of a bare-metal host turns IOMMU translation on, and nothing in it turns it off again."""
-    if snapshot.kernel.cmdline is None or snapshot.host.virtualization not in (None, "none") or passes_through(snapshot):
-        return False
-    options = snapshot.kernel.cmdline_options()
-    return (
-        options.get("intel_iommu", "").startswith("on")
-        or options.get("amd_iommu", "") in ("on", "force_enable")
-        or options.get("iommu") in ("force", "nopt")
-        or options.get("iommu.strict") == "1"
     )
 
 

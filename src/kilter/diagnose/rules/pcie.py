@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from kilter.diagnose.engine import Context, rule
 from kilter.facts.accelerator import Accelerator, Reading
 from kilter.facts.case import Snapshot
+from kilter.facts.derived import REDIRECT, is_guest, redirecting_paths
 from kilter.facts.finding import Cause, Evidence, Finding, Subject
 from kilter.facts.pci import PciDevice, generation
 from kilter.knowledge import aer
 
-REDIRECT = {"ReqRedir", "CmpltRedir"}
 _LSPCI = "lspci -vvv (as root)"
 
 
@@ -343,77 +342,9 @@ def aer_counts(device: PciDevice, ctx: Context) -> Iterator[Finding]:
             )
 
 
-def _chain(snapshot: Snapshot, address: str) -> list[PciDevice]:
-    """The bridges above a function, nearest first."""
-    pci = snapshot.pci or {}
-    chain: list[PciDevice] = []
-    device = pci.get(address)
-    while device is not None and device.parent and device.parent in pci and len(chain) < 32:
-        device = pci[device.parent]
-        chain.append(device)
-    return chain
-
-
-class AcsPaths(NamedTuple):
-    """Bridges that redirect peer-to-peer traffic."""
-
-    on_path: dict[str, set[str]]  # bridge -> the GPUs and NICs between which it lies
-    off_path: list[str]  # bridges between no GPU and a peer
-
-
-def _one_domain(a: PciDevice, b: PciDevice, pci: dict[str, PciDevice]) -> bool:
-    """Whether two functions below different root ports sit on one NUMA node; where no function tells a node, there is one."""
-    known = (None, -1)
-    if a.numa_node in known and b.numa_node in known:
-        return all(d.numa_node in known for d in pci.values())
-    return a.numa_node == b.numa_node
-
-
-def _translates_itself(end: PciDevice, bridge: PciDevice) -> bool:
-    """The bridge lets translated requests pass directly, and the device asks for translations: the set-up for VMs."""
-    return "DirectTrans" in (bridge.acs_enabled or []) and end.ats_enabled is True
-
-
-def redirecting_paths(snapshot: Snapshot) -> AcsPaths:
-    """Downstream and root ports with ACS redirect, by whether they lie between a GPU and another GPU or a NIC."""
-    pci = snapshot.pci or {}
-    redirecting = {a for a, d in pci.items() if d.acs_enabled and REDIRECT & set(d.acs_enabled)}
-    if not redirecting:
-        return AcsPaths({}, [])
-    ends = [d for d in pci.values() if (d.is_accelerator or d.is_nic) and not d.physical_function]
-    chains = {d.address: _chain(snapshot, d.address) for d in ends}
-    on_path: dict[str, set[str]] = {}
-    direct: set[str] = set()
-    for gpu in (d for d in ends if d.is_accelerator):
-        for peer in ends:
-            if peer.address == gpu.address or peer.address[:-2] == gpu.address[:-2]:
-                continue
-            above_gpu, above_peer = chains[gpu.address], chains[peer.address]
-            shared = {b.address for b in above_gpu} & {b.address for b in above_peer}
-            # Ports between an end and the common bridge; for ends on different root ports the whole chains, when both are in one domain.
-            if not shared and not (above_gpu and above_peer and _one_domain(gpu, peer, pci)):
-                continue
-            for end, chain in ((gpu, above_gpu), (peer, above_peer)):
-                for bridge in chain:
-                    if bridge.address in shared or bridge.address not in redirecting:
-                        continue
-                    if _translates_itself(end, bridge):
-                        direct.add(bridge.address)
-                    else:
-                        on_path.setdefault(bridge.address, set()).update((gpu.address, peer.address))
-    return AcsPaths(on_path, sorted(redirecting - set(on_path) - direct))
-
-
 def _acs_line(ctx: Context, device: PciDevice) -> Evidence:
     bits = " ".join(b + "+" for b in device.acs_enabled or [])
     return Evidence(f"{device.address} {device.description or ''} ACSCtl: {bits}", ctx.where(device, "acs_enabled"))
-
-
-def _is_guest(snapshot: Snapshot) -> bool:
-    """Whether these are a virtual machine's facts: the host says so, or its GPUs are passed through."""
-    return snapshot.host.virtualization not in (None, "none") or any(
-        gpu.virtualization == "Pass-Through" for gpu in snapshot.accelerators or []
-    )
 
 
 @rule(
@@ -441,7 +372,7 @@ def acs(snapshot: Snapshot, ctx: Context) -> Iterator[Finding]:
     if snapshot.pci is None:
         raise ctx.missing("PCI listing with capabilities")
     pci = snapshot.pci
-    if _is_guest(snapshot) and not any(d.acs_enabled and REDIRECT & set(d.acs_enabled) for d in pci.values()):
+    if is_guest(snapshot) and not any(d.acs_enabled and REDIRECT & set(d.acs_enabled) for d in pci.values()):
         raise ctx.missing(
             "ACS of the host's bridges, which a guest does not see: peer-to-peer traffic may go through the host all the same",
             "lspci -vvv on the host; p2pBandwidthLatencyTest in the guest",
