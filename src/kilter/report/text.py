@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from kilter.facts.case import Case, NodeSummary, Snapshot, summarize
 from kilter.facts.finding import Check, Diagnosis, Finding, Outcome, Severity
 from kilter.report.plain import plain, utc
+from kilter.report.writer import Writer
 
 if TYPE_CHECKING:
     from kilter.knowledge.explain import Explanation
@@ -19,30 +20,6 @@ _COLOURS = {Severity.CRITICAL: "1;37;41", Severity.ERROR: "1;31", Severity.WARNI
 MAX_SUBJECTS = 8
 MAX_NODES = 8
 MAX_LINES = 5
-
-
-class _Writer:
-    def __init__(self, width: int, color: bool) -> None:
-        self.width, self.color = width, color
-        self.lines: list[str] = []
-
-    def paint(self, text: str, code: str) -> str:
-        return f"\x1b[{code}m{text}\x1b[0m" if self.color else text
-
-    def add(self, text: str = "") -> None:
-        self.lines.append(text)
-
-    def labelled(self, label: str, text: str, *, indent: int = 2, gutter: int = 9) -> None:
-        """``label`` in the gutter, ``text`` wrapped beside it."""
-        room = max(self.width - indent - gutter, 30)
-        wrapped = textwrap.wrap(plain(text), room, break_long_words=True, break_on_hyphens=False) or [""]
-        pad = " " * indent
-        self.add(f"{pad}{self.paint(plain(label).ljust(gutter), '2')}{wrapped[0]}")
-        for line in wrapped[1:]:
-            self.add(f"{pad}{' ' * gutter}{line}")
-
-    def text(self) -> str:
-        return "\n".join(self.lines).rstrip("\n") + "\n"
 
 
 def _time(value: float) -> str:
@@ -100,7 +77,7 @@ def _short(where: str, room: int) -> str:
     return where if len(where) <= room else "..." + where[-(room - 3) :]
 
 
-def _evidence(out: _Writer, finding: Finding) -> None:
+def _evidence(out: Writer, finding: Finding) -> None:
     for role, label in (("supports", "seen"), ("contradicts", "but"), ("missing", "missing")):
         lines = [e for e in finding.evidence if e.role == role]
         for number, line in enumerate(lines[:MAX_LINES]):
@@ -116,7 +93,7 @@ def _id(finding: Finding) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def _one(out: _Writer, findings: list[Finding], nodes: Sequence[NodeSummary], signs: list[Finding]) -> None:
+def _one(out: Writer, findings: list[Finding], nodes: Sequence[NodeSummary], signs: list[Finding]) -> None:
     finding = findings[0]
     badge = out.paint(
         f" {finding.severity.value.upper()} " if out.color else finding.severity.value.upper(), _COLOURS[finding.severity]
@@ -148,7 +125,7 @@ def _one(out: _Writer, findings: list[Finding], nodes: Sequence[NodeSummary], si
     out.add()
 
 
-def _brief(out: _Writer, findings: list[Finding], nodes: Sequence[NodeSummary]) -> None:
+def _brief(out: Writer, findings: list[Finding], nodes: Sequence[NodeSummary]) -> None:
     finding = findings[0]
     prefix = f"  {_id(finding)}  "
     text = f"{finding.what} ({subjects(findings, nodes)})"
@@ -167,7 +144,7 @@ def _node_line(snapshot: Snapshot) -> str:
     return ", ".join(parts)
 
 
-def _header(out: _Writer, case: Case, diagnosis: Diagnosis) -> None:
+def _header(out: Writer, case: Case, diagnosis: Diagnosis) -> None:
     counts = Counter(f.severity for f in diagnosis.findings)
     for snapshot in case.snapshots[:10]:
         for line in textwrap.wrap(plain(_node_line(snapshot)), out.width, subsequent_indent="  "):
@@ -248,7 +225,7 @@ def hints_by_tool(checks: Iterable[Check]) -> list[tuple[str, str]]:
     return [(tool, ", ".join(f"{family} {n}" for family, n in sorted(families.items()))) for tool, families in ranked]
 
 
-def _coverage(out: _Writer, diagnosis: Diagnosis, verbose: bool) -> None:
+def _coverage(out: Writer, diagnosis: Diagnosis, verbose: bool) -> None:
     fine: dict[str, int] = Counter(c.family for c in diagnosis.checks if c.outcome is Outcome.OK)
     if fine:
         out.labelled(
@@ -295,7 +272,7 @@ def _coverage(out: _Writer, diagnosis: Diagnosis, verbose: bool) -> None:
             )
 
 
-def _inputs(out: _Writer, case: Case) -> None:
+def _inputs(out: Writer, case: Case) -> None:
     strange = [i for i in case.inputs if i.unrecognised_lines or i.notes]
     if not strange:
         return
@@ -317,7 +294,7 @@ def _inputs(out: _Writer, case: Case) -> None:
 
 def diagnosis_text(case: Case, diagnosis: Diagnosis, *, width: int = 100, color: bool = False, verbose: bool = False) -> str:
     """The whole report."""
-    out = _Writer(width, color)
+    out = Writer(width, color)
     _header(out, case, diagnosis)
     loud = [f for f in diagnosis.findings if f.severity is not Severity.INFO or verbose]
     signs: dict[tuple[str, str], list[Finding]] = defaultdict(list)
@@ -340,7 +317,7 @@ def diagnosis_text(case: Case, diagnosis: Diagnosis, *, width: int = 100, color:
 
 def explanation_text(found: Explanation, *, width: int = 100, color: bool = False) -> str:
     """An explanation of knowledge or of a rule."""
-    out = _Writer(width, color)
+    out = Writer(width, color)
     out.add(out.paint(found.title, "1"))
     out.add()
     for paragraph in found.paragraphs:
