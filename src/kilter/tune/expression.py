@@ -66,14 +66,25 @@ class Answer(NamedTuple):
 
 _MAX_LENGTH = 2000
 _PART = re.compile(r"\d+|[a-z]+")
+_PRE_RELEASE = ("a", "alpha", "b", "beta", "dev", "pre", "rc")
 
 
 def version_key(text: str) -> tuple[tuple[int, int, str], ...]:
-    """For comparing: numbers as numbers, and a letter part ("rc1", "b2") below the same version without it."""
-    parts = [(1, int(p), "") if p.isdigit() else (-1, 0, p) for p in _PART.findall(text.lower().partition("+")[0])]
+    """For comparing: numbers as numbers; a pre-release ("rc1", "b2") comes below the version, other words count for nothing."""
+    parts: list[tuple[int, int, str]] = []
+    for part in _PART.findall(text.lower().partition("+")[0]):
+        if part.isdigit():
+            parts.append((1, int(part), ""))
+        elif part in _PRE_RELEASE:
+            _drop_zeros(parts)
+            parts.append((-1, 0, part))
+    _drop_zeros(parts)
+    return (*parts, (0, 0, ""))
+
+
+def _drop_zeros(parts: list[tuple[int, int, str]]) -> None:
     while parts and parts[-1] == (1, 0, ""):
         parts.pop()
-    return (*parts, (0, 0, ""))
 
 
 def _same_version(a: str, b: str) -> bool:

@@ -17,6 +17,7 @@ from kilter.knowledge import tunables
 from kilter.knowledge.decisions import Decision, Rule, Write, classes, decisions
 from kilter.tune.expression import Use, condition
 from kilter.tune.view import ABSENT, FACTS, View, devices, vocabulary
+from kilter.tune.view.asked import TOLD
 
 #: What "needs" of tunables.yaml costs; the first word that is found decides.
 _COSTS: tuple[tuple[str, Cost], ...] = (
@@ -36,13 +37,11 @@ _MECHANISM_COST = {
     "sysctl": Cost.RUNTIME,
     "sysfs": Cost.RUNTIME,
 }
-#: Facts that are told and never asked for: nobody can answer thirty questions about symptoms.
-_TOLD = ("symptom.", "measure.")
 #: Lists that ``each`` of a decision may name.
 _LISTS: dict[str, Callable[[View], list[str]]] = {"acs_bridges": devices.acs_bridges, "low_mrrs_nics": devices.low_mrrs_nics}
 
 #: Class -> (refuse it?, why) for parameters without a decision of their own, where they are set.
-_POLICY: dict[str, tuple[bool, int, str]] = {
+POLICY: dict[str, tuple[bool, int, str]] = {
     "removed": (True, 1, "NCCL does not read it any more."),
     "unknown": (True, 1, "NCCL has no such variable."),
     "renamed": (True, 1, "The name has changed."),
@@ -104,9 +103,7 @@ def advise(id_: str, view: View) -> Advice:
         if answer.truth is False:
             falsified += [use for use in answer.uses if use not in falsified]
         elif answer.truth is None:
-            told = [use for use in answer.uses if use.name.startswith(_TOLD)]
-            falsified += told
-            if not told and not rule.leave and open_ is None:
+            if not rule.leave and open_ is None:
                 open_ = rule, answer.uses
         elif open_ is None or (rule.set, rule.unset) == (open_[0].set, open_[0].unset) != (None, False):
             return _decided(decision, rule, answer.uses, view)
@@ -130,7 +127,7 @@ def _reason(uses: Iterable[Use], view: View) -> str:
     """Why no rule applies, in facts: the first few that said no, and what would have to be seen."""
     said, told = [], []
     for use in uses:
-        if use.name.startswith(_TOLD):
+        if use.name.startswith(TOLD):
             told.append(FACTS[use.name].doc)
             continue
         value = view.value(use.name, use.key)
@@ -170,22 +167,19 @@ def _asked(decision: Decision, rule: Rule, uses: tuple[Use, ...], view: View) ->
     return advice
 
 
+def text_of(value: object) -> str | None:
+    """A fact's value as a change would write it."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return None if value is None else str(value)
+
+
 def _current(reads: str, view: View) -> str | None:
     """The value in force as text; None = not known; :data:`ABSENT` = known not to be set."""
     mechanism, _, key = reads.partition(":")
     if mechanism == "none":
         return None
-    if mechanism == "fact":
-        value = view.value(key)
-        return (
-            None
-            if value is None
-            else {True: "yes", False: "no"}.get(value, str(value))
-            if isinstance(value, bool)
-            else str(value)
-        )
-    value = view.value(mechanism, key)
-    return None if value is None else str(value)
+    return text_of(view.value(key) if mechanism == "fact" else view.value(mechanism, key))
 
 
 def _reads_evidence(reads: str, view: View) -> list[Evidence]:
@@ -269,9 +263,9 @@ def _filled(write: Write, value: str, item: str, was: str | None) -> Change:
 def _by_class(id_: str, view: View) -> Advice:
     class_ = classes().get(id_, "")
     name = id_.partition(".")[2]
-    if class_ not in _POLICY or view.value("env", name) in (None, ABSENT):
+    if class_ not in POLICY or view.value("env", name) in (None, ABSENT):
         return _not_applicable(id_, _only_when(id_))
-    refuse, gain, why = _POLICY[class_]
+    refuse, gain, why = POLICY[class_]
     entry = tunables.lookup(id_)
     current = str(view.value("env", name))
     advice = _base(id_, Verdict.REFUSE if refuse else Verdict.RECOMMEND)

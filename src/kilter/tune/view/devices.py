@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 from kilter.facts.accelerator import Accelerator
 from kilter.facts.derived import redirecting_paths
+from kilter.facts.network import RdmaPort
 from kilter.facts.pci import PciDevice
 from kilter.knowledge import gpus as gpu_table
 from kilter.tune.expression import version_key
-from kilter.tune.view import View, fact, one
+from kilter.tune.view import ABSENT, View, fact, one
 
 _SMI = "nvidia-smi -q"
 _LSPCI = "lspci -vvv (as root)"
@@ -257,6 +258,19 @@ def _payload(v: View) -> bool | None:
     return False if known else None
 
 
+@fact("pcie.link_narrow", "bool", "whether a GPU or RDMA NIC has fewer lanes than it and its bridge could", how=_LSPCI)
+def _narrow(v: View) -> bool | None:
+    pci = v.snapshot.pci or {}
+    known = [d for d in pci.values() if (d.is_accelerator or d.is_nic) and d.link_width and d.link_width_max]
+    for device in known:
+        above = pci.get(device.parent or "")
+        limit = min(device.link_width_max or 0, (above.link_width_max if above is not None else None) or 32)
+        if (device.link_width or 0) < limit:
+            v.saw(f"{device.address}: x{device.link_width} of x{limit}", device.ref("link_width"))
+            return True
+    return False if known else None
+
+
 @fact("nic.rdma", "bool", "whether there are RDMA devices", how="ibv_devinfo, or ls /sys/class/infiniband")
 def _rdma(v: View) -> bool | None:
     if v.snapshot.rdma is None:
@@ -297,6 +311,77 @@ def _link_layer(v: View) -> str | None:
 @fact("nic.rate_gbps", "number", "rate of the fastest RDMA port, Gbit/s", how="ibstat")
 def _rate(v: View) -> float | None:
     return max((port.rate_gbps for device in v.snapshot.rdma or [] for port in device.ports if port.rate_gbps), default=None)
+
+
+def _active(v: View) -> list[tuple[str, RdmaPort]]:
+    return [(d.name, port) for d in v.snapshot.rdma or [] for port in d.ports if port.state == "ACTIVE"]
+
+
+@fact("nic.link_mixed", "bool", "whether some active RDMA ports speak InfiniBand and others Ethernet", how="ibv_devinfo")
+def _mixed(v: View) -> bool | None:
+    layers = {port.link_layer: name for name, port in _active(v) if port.link_layer}
+    if len(layers) > 1:
+        v.saw(", ".join(f"{name}: {layer}" for layer, name in sorted(layers.items())))
+    return len(layers) > 1 if layers else None
+
+
+@fact("nic.rate_low", "bool", "whether an active InfiniBand port runs slower than most of its sisters", how="ibstat")
+def _rate_low(v: View) -> bool | None:
+    # InfiniBand only: Ethernet adapters for management and storage are slower by design.
+    rates = [(name, port) for name, port in _active(v) if port.rate_gbps and (port.link_layer or "").lower() == "infiniband"]
+    if len(rates) < 3:
+        return None
+    usual = max({port.rate_gbps or 0 for _, port in rates}, key=lambda rate: sum(port.rate_gbps == rate for _, port in rates))
+    slow = [(name, port) for name, port in rates if (port.rate_gbps or 0) < usual]
+    for name, port in slow[:2]:
+        v.saw(f"{name}: {port.rate_gbps:g} Gbit/s, most others {usual:g}", port.ref("rate_gbps"))
+    return bool(slow)
+
+
+@fact("nic.mtu_low", "bool", "whether a RoCE port uses packets smaller than it could", how="ibv_devinfo")
+def _mtu_low(v: View) -> bool | None:
+    known = [(n, p) for n, p in _active(v) if (p.link_layer or "").lower() == "ethernet" and p.active_mtu and p.max_mtu]
+    small = [(name, port) for name, port in known if (port.active_mtu or 0) < (port.max_mtu or 0)]
+    for name, port in small[:2]:
+        v.saw(f"{name}: active MTU {port.active_mtu} of {port.max_mtu}", port.ref("active_mtu"))
+    return bool(small) if known else None
+
+
+@fact("nic.roce_v1_only", "bool", "whether an active RoCE port has no RoCE v2 address", how="show_gids")
+def _v1_only(v: View) -> bool | None:
+    known = [(n, p) for n, p in _active(v) if (p.link_layer or "").lower() == "ethernet" and p.gids]
+    old = [(n, p) for n, p in known if all(gid.type and "v2" not in gid.type.lower() for gid in p.gids or [])]
+    for name, port in old[:2]:
+        v.saw(f"{name}: no GID of RoCE v2", port.ref("gids"))
+    return bool(old) if known else None
+
+
+@fact("nic.dual_port", "bool", "whether two active RDMA devices are ports of one card", how="ibv_devinfo; lspci")
+def _dual(v: View) -> bool | None:
+    if v.snapshot.rdma is None:
+        return None
+    slots = [
+        d.pci_address.rpartition(".")[0] for d in v.snapshot.rdma if d.pci_address and any(p.state == "ACTIVE" for p in d.ports)
+    ]
+    return len(slots) > len(set(slots)) if slots else None
+
+
+@fact("nccl.hca_ambiguous", "bool", "whether a name of NCCL_IB_HCA also matches devices that are not meant", how="ibv_devinfo")
+def _ambiguous(v: View) -> bool | None:
+    listed = v.value("env", "NCCL_IB_HCA")
+    if listed is None or v.snapshot.rdma is None:
+        return False if listed == ABSENT else None
+    text = str(listed).removeprefix("^")
+    if listed == ABSENT or text.startswith("="):
+        return False
+    wanted = [part.partition(":")[0].strip() for part in text.split(",") if part.strip()]
+    for name in wanted:
+        more = [d.name for d in v.snapshot.rdma if d.name.startswith(name) and d.name not in wanted]
+        # A name that no device bears in full is meant as a prefix.
+        if more and any(d.name == name for d in v.snapshot.rdma):
+            v.saw(f"NCCL_IB_HCA={listed}: {name} also matches {', '.join(more[:4])}")
+            return True
+    return False
 
 
 @fact(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import re
+
 from kilter.tune.view import ABSENT, Value, View, fact, keyed, one
 
 _WORKLOAD = "kilter workload init"
@@ -210,6 +213,19 @@ def _env(v: View, key: str) -> str | None:
     value, where = variables[key]
     v.saw(f"{key}={value}", None, where)
     return value
+
+
+@keyed(
+    "env_number",
+    "number",
+    "a variable of the job as a number; for what is none, or not set, no comparison holds",
+    how="env, in the job",
+)
+def _env_number(v: View, key: str) -> int | float | None:
+    value = _env(v, key)
+    if value is None:
+        return None
+    return int(value) if re.fullmatch(r"-?\d{1,18}", value) else math.nan
 
 
 @keyed("flag", "text", f'a flag of the framework, without dashes; "{ABSENT}" where it is not given', how="the launch line")
