@@ -41,6 +41,7 @@ class Kernel(Entity):
     release: str | None = None  # uname -r
     version: str | None = None  # uname -v
     arch: str | None = None
+    page_bytes: int | None = None
     cmdline: str | None = None
     tainted: int | None = None  # bit mask of Documentation/admin-guide/tainted-kernels.rst
     modules: dict[str, Module] | None = None  # None = not collected; {} = none loaded

@@ -150,6 +150,12 @@ CAPTURES: list[Capture] = [
         repeats=True,
     ),
     Capture("sysfs", r"/(?:sys|proc)/[^\s:]*(?:\d{4}:[0-9a-f]{2}:[0-9a-f]{2}\.\d[^\s:]*)*(?::| -> )", "sysfs_text", repeats=True),
+    Capture(
+        "kernel config",
+        r"# Linux/\S+ [\w.+-]+ Kernel Configuration|CONFIG_[A-Z0-9_]+=(?:[ymn]\b|\d|\")|# CONFIG_[A-Z0-9_]+ is not set[ \t]*$",
+        "kernel_config",
+        repeats=True,
+    ),
     Capture("/proc/interrupts", r"[ \t]+CPU\d+(?:[ \t]+CPU\d+)*[ \t]*$", "interrupts"),
     Capture(
         "ps",
@@ -419,6 +425,13 @@ CAPTURES: list[Capture] = [
 BY_COMMAND: list[tuple[re.Pattern[str], Capture]] = [
     (re.compile(r"(?:^|[ /])systemctl +(?:--\S+ +)*is-(?:active|failed) "), Capture("systemctl", "", "systemctl")),
     (re.compile(r"(?:^|[ /])dcgmi +(?:--version|-v)\b"), Capture("dcgmi --version", "", "dcgmi")),
+    (
+        re.compile(
+            r"^(?:sudo +)?(?:systemd-detect-virt(?: .*)?|uname +(?:-[rm]|--kernel-release|--machine)|getconf +PAGE_?SIZE|ulimit +-S?[sln]"
+            r"|cat +/(?:sys|proc/sys)/\S+) *$"
+        ),
+        Capture("one answer", "", "one_answer"),
+    ),
 ]
 
 

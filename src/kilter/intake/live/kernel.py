@@ -187,8 +187,10 @@ def read(places: Places) -> None:
             kernel.put("release", match[1], ref)
         if kernel.version is None:
             kernel.put("version", match[2].strip(), ref)
-    if places.is_live and kernel.arch is None:
-        kernel.put("arch", os.uname().machine, places.ref("/proc/version", "/proc/version"))
+    if places.is_live:
+        if kernel.arch is None:
+            kernel.put("arch", os.uname().machine, places.ref("/proc/version", "/proc/version"))
+        kernel.put("page_bytes", os.sysconf("SC_PAGESIZE"), places.ref("/proc/version", "/proc/version"))
     cmdline = tree.read("/proc/cmdline")
     kernel.put("cmdline", cmdline.strip() if cmdline else None, places.ref("/proc/cmdline", "/proc/cmdline"))
     if tree.exists(proc.path("tainted")):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from kilter.facts.accelerator import Accelerator
@@ -20,9 +21,17 @@ def _spec(gpu: Accelerator) -> gpu_table.GpuSpec | None:
     return gpu_table.for_device(pci_device_id=gpu.pci_device_id, name=gpu.name, memory_mib=gpu.memory_total_mib)
 
 
+def pci_accelerators(v: View) -> list[PciDevice]:
+    """Physical accelerators that lspci or /sys shows."""
+    return [d for d in (v.snapshot.pci or {}).values() if d.is_accelerator]
+
+
 @fact("gpu.count", "number", "GPUs of the node", how=_SMI)
 def _count(v: View) -> int | None:
     if v.gpus is None:
+        if on_bus := pci_accelerators(v):
+            v.saw(f"{len(on_bus)} GPUs on the PCI bus", on_bus[0].ref(""))
+            return len(on_bus)
         return v.workload.gpus_per_node
     v.saw(f"{len(v.gpus)} GPUs", v.gpus[0].ref("name") if v.gpus else None)
     return len(v.gpus)
@@ -96,15 +105,21 @@ def _nvlink(v: View) -> str | None:
     return None
 
 
+_GRACE = re.compile(r"\b(?:GH200|GB200|GB300|GB10)\b", re.I)
+
+
 def _is_grace(gpu: Accelerator) -> bool:
-    name = (gpu.name or "").upper()
-    return any(word in name for word in ("GH200", "GB200", "GB300", "GB10"))
+    return bool(_GRACE.search(gpu.name or ""))
 
 
 @fact("gpu.c2c", "bool", "whether GPUs hang on the CPU by NVLink-C2C (Grace)", how="nvidia-smi -q (C2C Mode)")
 def _c2c(v: View) -> bool | None:
+    if v.snapshot.kernel.arch == "x86_64":
+        v.saw("architecture: x86_64", v.snapshot.kernel.ref("arch"))
+        return False
     if not v.gpus:
-        return None
+        found = [gpu_table.product(pci_device_id=device.device_id) for device in pci_accelerators(v)]
+        return False if found and all(one is not None and not _GRACE.search(one.key) for one in found) else None
     if any((gpu.c2c_mode or "").lower() == "enabled" or _is_grace(gpu) for gpu in v.gpus):
         v.saw(f"{v.gpus[0].name}: NVLink-C2C", v.gpus[0].ref("c2c_mode") or v.gpus[0].ref("name"))
         return True
@@ -271,7 +286,7 @@ def _narrow(v: View) -> bool | None:
     return False if known else None
 
 
-@fact("nic.rdma", "bool", "whether there are RDMA devices", how="ibv_devinfo, or ls /sys/class/infiniband")
+@fact("nic.rdma", "bool", "whether there are RDMA devices", how="ibv_devinfo")
 def _rdma(v: View) -> bool | None:
     if v.snapshot.rdma is None:
         return True if any(job.ib_devices for job in v.jobs) else None
@@ -308,7 +323,7 @@ def _link_layer(v: View) -> str | None:
     return {"RoCE": "ethernet", "IB": "infiniband"}.get(one(words) or "")
 
 
-@fact("nic.rate_gbps", "number", "rate of the fastest RDMA port, Gbit/s", how="ibstat")
+@fact("nic.rate_gbps", "number", "rate of the fastest RDMA port, Gbit/s", how="ibv_devinfo")
 def _rate(v: View) -> float | None:
     return max((port.rate_gbps for device in v.snapshot.rdma or [] for port in device.ports if port.rate_gbps), default=None)
 
@@ -325,7 +340,7 @@ def _mixed(v: View) -> bool | None:
     return len(layers) > 1 if layers else None
 
 
-@fact("nic.rate_low", "bool", "whether an active InfiniBand port runs slower than most of its sisters", how="ibstat")
+@fact("nic.rate_low", "bool", "whether an active InfiniBand port runs slower than most of its sisters", how="ibv_devinfo")
 def _rate_low(v: View) -> bool | None:
     # InfiniBand only: Ethernet adapters for management and storage are slower by design.
     rates = [(name, port) for name, port in _active(v) if port.rate_gbps and (port.link_layer or "").lower() == "infiniband"]
@@ -356,7 +371,7 @@ def _v1_only(v: View) -> bool | None:
     return bool(old) if known else None
 
 
-@fact("nic.dual_port", "bool", "whether two active RDMA devices are ports of one card", how="ibv_devinfo; lspci")
+@fact("nic.dual_port", "bool", "whether two active RDMA devices are ports of one card", how="ibv_devinfo")
 def _dual(v: View) -> bool | None:
     if v.snapshot.rdma is None:
         return None

@@ -168,7 +168,7 @@ def _over(v: View) -> Value | None:
     return frozenset(found) if found else None
 
 
-@fact("torch.version", "version", "PyTorch of the job", how="python -c 'import torch; print(torch.__version__)'")
+@fact("torch.version", "version", "PyTorch of the job", how=_WORKLOAD)
 def _torch(v: View) -> str | None:
     return v.workload.torch_version
 

@@ -29,6 +29,12 @@ def _virt(v: View) -> str | None:
         return "vm"
     if v.read(v.snapshot.host, "virtualization") == "none":
         return "bare_metal"
+    modes = {gpu.virtualization for gpu in v.snapshot.accelerators or []}
+    if modes == {"None"}:  # "Represents Bare Metal GPU": nvml.h, NVML_GPU_VIRTUALIZATION_MODE_NONE
+        v.saw(
+            "GPU virtualization mode: None", v.snapshot.accelerators[0].ref("virtualization") if v.snapshot.accelerators else None
+        )
+        return "bare_metal"
     return None
 
 
@@ -120,10 +126,13 @@ def _iommu(v: View) -> str | None:
 
 @fact("kernel.page_bytes", "number", "size of a page, bytes", how="getconf PAGESIZE")
 def _page(v: View) -> int | None:
-    release = v.snapshot.kernel.release or ""
     if v.snapshot.kernel.arch == "x86_64":
         return 4096
-    return 65536 if "64k" in release else None
+    value = v.read(v.snapshot.kernel, "page_bytes")
+    if isinstance(value, int):
+        return value
+    # Distributions name their kernels of 64 KiB pages so: linux-nvidia-64k, kernel-64k, linux-azure-nvidia-64k.
+    return 65536 if "64k" in str(v.read(v.snapshot.kernel, "release") or "") else None
 
 
 @keyed("sysctl", "text", "a kernel parameter as text", how="sysctl -a")
@@ -220,7 +229,12 @@ def _smt(v: View) -> str | None:
     return str(value) if value else None
 
 
-@fact("cpu.cpufreq", "bool", "whether the kernel steers CPU frequency", how="ls /sys/devices/system/cpu/cpu0/cpufreq")
+@fact(
+    "cpu.cpufreq",
+    "bool",
+    "whether the kernel steers CPU frequency",
+    how="cat /sys/devices/system/cpu/cpu0/cpufreq/scaling_driver",
+)
 def _cpufreq(v: View) -> bool | None:
     if v.snapshot.cpu.governors or v.snapshot.cpu.scaling_driver:
         return True
@@ -344,19 +358,19 @@ def _limit(v: View, field: str) -> int | None:
     return value if isinstance(value, int) else None
 
 
-@fact("limits.stack", "text", 'stack limit of the job: "unlimited" or KiB', how="ulimit -s, in the job")
+@fact("limits.stack", "text", 'stack limit of the job: "unlimited" or KiB', how="ulimit -a, in the job")
 def _stack(v: View) -> str | None:
     value = _limit(v, "stack_bytes")
     return None if value is None else "unlimited" if value == UNLIMITED else str(value // 1024)
 
 
-@fact("limits.memlock_unlimited", "bool", "whether a job may lock as much memory as it likes", how="ulimit -l, in the job")
+@fact("limits.memlock_unlimited", "bool", "whether a job may lock as much memory as it likes", how="ulimit -a, in the job")
 def _memlock(v: View) -> bool | None:
     value = _limit(v, "memlock_bytes")
     return None if value is None else value == UNLIMITED
 
 
-@fact("limits.nofile", "number", "open files that a process of the job may have", how="ulimit -n, in the job")
+@fact("limits.nofile", "number", "open files that a process of the job may have", how="ulimit -a, in the job")
 def _nofile(v: View) -> int | None:
     value = _limit(v, "nofile")
     return None if value is None else 1 << 30 if value == UNLIMITED else value
