@@ -92,6 +92,7 @@ class Advice(msgspec.Struct, kw_only=True, omit_defaults=True):
     question: str = ""  # of ASK
     answer_key: str = ""  # of ASK: the name to answer under
     owner: str = ""  # of CONFLICT: who set it and where
+    after: list[str] = []  # ids of what must be done first
     conflicts_with: list[str] = []
     disagreement: str = ""  # where vendors contradict each other, and what decided
     verify: str = ""  # how to see that it works

@@ -9,10 +9,11 @@ from importlib import resources
 from kilter.facts.case import Case, Snapshot
 from kilter.facts.finding import Check, Diagnosis, Evidence, Finding, Outcome, Severity
 from kilter.report.html_devices import accelerators, conflicts
-from kilter.report.html_parts import badge, count, details, linked, table, time_text
+from kilter.report.html_parts import badge, details, linked, table, time_text
 from kilter.report.topology import build
 from kilter.report.topology_svg import escape, render_svg
 from kilter.report.topology_text import render_text
+from kilter.report.writer import count
 
 #: Pictures are large; a report on more nodes than this shows the first ones and says so.
 MAX_PICTURES = 64

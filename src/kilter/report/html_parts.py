@@ -17,10 +17,6 @@ def badge(severity: Severity | str, text: str = "") -> str:
     return f'<span class="badge {name}">{escape(text or name)}</span>'
 
 
-def count(number: int, one: str, many: str = "") -> str:
-    return f"{number} {one if number == 1 else many or one + 's'}"
-
-
 def linked(text: str) -> str:
     """Escaped text in which web addresses are links."""
     out, last = [], 0

@@ -55,10 +55,18 @@ def snapshot_json(snapshot: Snapshot) -> str:
 
 
 def schema(what: str) -> str:
-    """JSON schema of "snapshot", "diagnosis" or "topology"."""
+    """JSON schema of "snapshot", "diagnosis", "topology", "plan" or "workload"."""
+    from kilter.facts.plan import Plan
+    from kilter.facts.workload import Workload
     from kilter.report.topology_model import Topology
 
-    kinds: dict[str, Any] = {"snapshot": Snapshot, "diagnosis": DiagnosisDocument, "topology": list[Topology]}
+    kinds: dict[str, Any] = {
+        "snapshot": Snapshot,
+        "diagnosis": DiagnosisDocument,
+        "topology": list[Topology],
+        "plan": Plan,
+        "workload": Workload,
+    }
     document = msgspec.json.schema(kinds[what])
     return (
         json.dumps({"$schema": "https://json-schema.org/draft/2020-12/schema", "title": f"kilter {what}", **document}, indent=2)

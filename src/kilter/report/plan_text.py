@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from kilter.facts.plan import Advice, Cost, Plan, Verdict
 from kilter.report.plain import plain
-from kilter.report.writer import Writer
+from kilter.report.writer import Writer, count
 
 #: What a cost means, as a heading.
 COSTS = {
@@ -21,7 +21,9 @@ COSTS = {
 GAINS = {3: "makes or breaks this workload", 2: "others measured much", 1: "some", 0: "hygiene: no gain has been published"}
 TOP = 3
 MAX_EVIDENCE = 4
-MAX_QUESTIONS = 8
+MAX_QUESTIONS = 5
+MAX_MISSING = 5
+MAX_TITLES = 4
 
 
 def what(advice: Advice) -> str:
@@ -87,6 +89,8 @@ def _full(out: Writer, number: int, advice: Advice) -> None:
         out.labelled("vendors", advice.disagreement, indent=3)
     if advice.by_hand:
         out.labelled("do", advice.by_hand, indent=3)
+    if advice.after:
+        out.labelled("first", ", ".join(advice.after), indent=3)
     out.labelled("works", f"{COSTS[advice.cost]}; {GAINS[advice.gain]}", indent=3)
     if advice.risk:
         out.labelled("risk", advice.risk, indent=3)
@@ -105,6 +109,7 @@ def _brief(out: Writer, advice: Advice, verbose: bool) -> None:
         for label, text in (
             ("owner", advice.owner),
             ("do", advice.by_hand),
+            ("first", ", ".join(advice.after)),
             ("risk", advice.risk),
             ("verify", advice.verify),
             ("id", advice.id),
@@ -121,33 +126,49 @@ def _brief(out: Writer, advice: Advice, verbose: bool) -> None:
 
 
 def _questions(out: Writer, asked: list[Advice], verbose: bool) -> None:
-    if not asked:
-        return
-    groups: dict[tuple[bool, str, str], list[Advice]] = defaultdict(list)
-    for advice in asked:
-        _, colon, how = advice.question.rpartition(": ")
-        is_question = advice.question.endswith("?")
-        groups[
-            is_question, advice.answer_key if is_question else "", advice.question if is_question or not colon else how
-        ].append(advice)
-    ordered = sorted(groups.items(), key=lambda item: (-max(a.gain for a in item[1]), -len(item[1]), item[0]))
-    for is_question, heading in (
-        (True, "Questions that no command answers (--answer NAME=VALUE)"),
-        (False, "Facts that are missing"),
-    ):
-        chosen = [(key, group) for key, group in ordered if key[0] is is_question]
-        if not chosen:
-            continue
+    """What nobody can read, then what a command would show; without ``verbose`` only where something could be gained by it."""
+    chosen = asked if verbose else [advice for advice in asked if advice.gain > 0]
+    people, commands = _by_question(chosen)
+    if people:
         out.add()
-        out.add(out.paint(heading, "1"))
-        for (_, name, text), group in chosen if verbose else chosen[:MAX_QUESTIONS]:
-            decides = ", ".join(dict.fromkeys(a.title for a in group[:6])) + (
-                f" and {len(group) - 6} more" if len(group) > 6 else ""
-            )
-            out.labelled("", f"{name}: {text}" if name else text, indent=2, gutter=0)
-            out.labelled("", f"decides {decides}", indent=6, gutter=0)
-        if len(chosen) > MAX_QUESTIONS and not verbose:
-            out.add(f"  and {len(chosen) - MAX_QUESTIONS} more with -v")
+        out.add(out.paint("Questions that no command answers (--answer NAME=VALUE)", "1"))
+        for (name, text), group in people[: None if verbose else MAX_QUESTIONS]:
+            out.labelled("", f"{name}: {text}", indent=2, gutter=0)
+            out.labelled("", f"decides {_titles(group)}", indent=6, gutter=0)
+    if commands:
+        out.add()
+        out.add(out.paint("Facts that are missing ('kilter snapshot' on the node gathers what it can)", "1"))
+        for (_, text), group in commands[: None if verbose else MAX_MISSING]:
+            out.labelled("", text, indent=2, gutter=0)
+            out.labelled("", f"decides {_titles(group)}", indent=6, gutter=0)
+    hidden = len(asked) - sum(len(g) for _, g in [*people[:MAX_QUESTIONS], *commands[:MAX_MISSING]])
+    if hidden > 0 and not verbose:
+        out.add(f"  {count(hidden, 'more parameter')} could be decided by more facts (-v)")
+
+
+Groups = list[tuple[tuple[str, str], list[Advice]]]
+
+
+def _by_question(asked: list[Advice]) -> tuple[Groups, Groups]:
+    """(questions for people, commands), the ones that decide most first."""
+    people: dict[tuple[str, str], list[Advice]] = defaultdict(list)
+    commands: dict[tuple[str, str], list[Advice]] = defaultdict(list)
+    for advice in asked:
+        if advice.question.endswith("?"):
+            people[advice.answer_key, advice.question].append(advice)
+        else:
+            commands["", advice.question.rpartition(": ")[2]].append(advice)
+
+    def ordered(groups: dict[tuple[str, str], list[Advice]]) -> Groups:
+        return sorted(groups.items(), key=lambda item: (-max(a.gain for a in item[1]), -len(item[1]), item[0]))
+
+    return ordered(people), ordered(commands)
+
+
+def _titles(group: list[Advice]) -> str:
+    first = sorted(group, key=lambda a: (-a.gain, a.id))[:MAX_TITLES]
+    more = f" and {len(group) - len(first)} more" if len(group) > len(first) else ""
+    return ", ".join(dict.fromkeys(a.title for a in first)) + more
 
 
 def _rest(out: Writer, plan: Plan, verbose: bool) -> None:
@@ -157,7 +178,9 @@ def _rest(out: Writer, plan: Plan, verbose: bool) -> None:
         _list(out, "As it should be", already)
         _list(out, "Not applicable", off)
         return
-    out.add(plain(f"{len(already)} parameters are as they should be, {len(off)} do not apply (-v says why)."))
+    stand = "is as it should be" if len(already) == 1 else "are as they should be"
+    apply = "does not apply" if len(off) == 1 else "do not apply"
+    out.add(f"{count(len(already), 'parameter')} {stand}, {len(off)} {apply} (-v says why).")
 
 
 def _list(out: Writer, heading: str, advice: Iterable[Advice]) -> None:

@@ -7,6 +7,11 @@ import textwrap
 from kilter.report.plain import plain
 
 
+def count(number: int, one: str, many: str = "") -> str:
+    """``3 parameters``."""
+    return f"{number} {one if number == 1 else many or one + 's'}"
+
+
 class Writer:
     """Lines of a terminal report: wrapped to a width, coloured or not."""
 

@@ -36,6 +36,14 @@ _MECHANISM_COST = {
     "nccl_conf": Cost.JOB,
     "sysctl": Cost.RUNTIME,
     "sysfs": Cost.RUNTIME,
+    "pci": Cost.RUNTIME,
+    "irq": Cost.RUNTIME,
+    "ethtool": Cost.RUNTIME,
+    "nvidia": Cost.RUNTIME,
+    "unit": Cost.SERVICE,
+    "dropin": Cost.SERVICE,
+    "limits": Cost.SERVICE,
+    "udev": Cost.SERVICE,
 }
 #: Lists that ``each`` of a decision may name.
 _LISTS: dict[str, Callable[[View], list[str]]] = {"acs_bridges": devices.acs_bridges, "low_mrrs_nics": devices.low_mrrs_nics}
@@ -69,7 +77,7 @@ def plan(case: Case, snapshot: Snapshot, workload: Workload | None = None) -> Pl
     """Advice about every parameter for one node, what matters most first."""
     view = View(case, snapshot, workload)
     advice = [advise(id_, view) for id_ in tunables.names()]
-    advice.sort(key=_order)
+    advice = _after_what_comes_first(sorted(advice, key=_order))
     said = {a.id: a for a in advice if a.verdict is Verdict.RECOMMEND}
     for one in said.values():
         one.conflicts_with = [other for other in one.conflicts_with if other in said]
@@ -82,6 +90,19 @@ _VERDICTS = {verdict: n for n, verdict in enumerate(Verdict)}
 def _order(advice: Advice) -> tuple[int, int, int, str]:
     urgent = 0 if advice.verdict in (Verdict.RECOMMEND, Verdict.CONFLICT, Verdict.REFUSE) else 1 + _VERDICTS[advice.verdict]
     return urgent, -advice.gain, advice.cost.rank, advice.id
+
+
+def _after_what_comes_first(advice: list[Advice]) -> list[Advice]:
+    """The same order, but nothing before what has to be done first, as far as that is to be done at all."""
+    waiting = {one.id for one in advice if one.verdict in (Verdict.RECOMMEND, Verdict.CONFLICT, Verdict.REFUSE)}
+    ordered: list[Advice] = []
+    left = list(advice)
+    while left:
+        index = next((n for n, one in enumerate(left) if not waiting.intersection(one.after)), 0)
+        one = left.pop(index)
+        waiting.discard(one.id)
+        ordered.append(one)
+    return ordered
 
 
 def _in_words(workload: Workload) -> str:
@@ -101,6 +122,8 @@ def advise(id_: str, view: View) -> Advice:
     for rule in decision.rules:
         answer = condition(rule.when, vocabulary()).answer(view)
         if answer.truth is False:
+            if (right := _right_already(decision, rule, answer.uses, view)) is not None:
+                return right
             falsified += [use for use in answer.uses if use not in falsified]
         elif answer.truth is None:
             if not rule.leave and open_ is None:
@@ -149,6 +172,22 @@ def _shown(value: object) -> str:
     return "not set" if value == ABSENT else str(value)
 
 
+def _right_already(decision: Decision, rule: Rule, uses: tuple[Use, ...], view: View) -> Advice | None:
+    """Where nothing but the value in force made a rule untrue, and it is the value to be."""
+    reads = rule.reads or decision.reads
+    mechanism, _, key = reads.partition(":")
+    if rule.set is None or set(uses) != {Use(key) if mechanism == "fact" else Use(mechanism, key)}:
+        return None
+    return _already(decision, rule, reads, view) if _current(reads, view) in (rule.set, *rule.ok) else None
+
+
+def _already(decision: Decision, rule: Rule, reads: str, view: View) -> Advice:
+    advice = _base(decision.id, Verdict.ALREADY)
+    advice.current, advice.value = _current(reads, view), rule.set
+    advice.why, advice.evidence = rule.why, _reads_evidence(reads, view)
+    return advice
+
+
 def _not_applicable(id_: str, why: str) -> Advice:
     advice = _base(id_, Verdict.NOT_APPLICABLE)
     advice.why = why
@@ -156,7 +195,8 @@ def _not_applicable(id_: str, why: str) -> Advice:
 
 
 def _asked(decision: Decision, rule: Rule, uses: tuple[Use, ...], view: View) -> Advice:
-    use = uses[0]
+    # What can be read is read before anybody is asked.
+    use = next((one for one in uses if not view.missing(one.name, one.key).question), uses[0])
     missing = view.missing(use.name, use.key)
     advice = _base(decision.id, Verdict.ASK)
     advice.gain, advice.why = rule.gain, rule.why
@@ -200,9 +240,7 @@ def _decided(decision: Decision, rule: Rule, uses: tuple[Use, ...], view: View) 
         advice.why = "not known to be set" if current is None else "not set, as it should be"
         return advice
     if rule.set is not None and current is not None and current in (rule.set, *rule.ok):
-        advice = _base(decision.id, Verdict.ALREADY)
-        advice.current, advice.value, advice.why, advice.evidence = current, rule.set, rule.why, _reads_evidence(reads, view)
-        return advice
+        return _already(decision, rule, reads, view)
     advice = _base(decision.id, Verdict.REFUSE if rule.verdict == "refuse" else Verdict.RECOMMEND)
     advice.current = None if current == ABSENT else current
     advice.value, advice.why, advice.gain = rule.set, rule.why, rule.gain
@@ -227,9 +265,13 @@ def _explain(advice: Advice, rule: Rule) -> None:
         if costs:
             advice.cost = max(costs, key=lambda c: c.rank)
     if not advice.verify:
-        advice.verify = entry.how_to_read
-    if rule.after:
-        advice.risk = f"after {', '.join(rule.after)}. {advice.risk}"
+        advice.verify = "/proc/PID/environ of a rank" if _is_variable(advice.id) else entry.how_to_read
+    advice.after = list(rule.after)
+
+
+def _is_variable(id_: str) -> bool:
+    """Whether a parameter is a variable of the job: ``nccl.NCCL_ALGO``, ``fw.OMP_NUM_THREADS``."""
+    return bool(re.fullmatch(r"\w+\.[A-Z][A-Z0-9_]+", id_))
 
 
 def _changes(decision: Decision, rule: Rule, reads: str, current: str | None, view: View) -> list[Change]:

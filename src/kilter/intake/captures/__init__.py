@@ -74,7 +74,7 @@ CAPTURES: list[Capture] = [
     Capture("nvidia-smi --version", r"NVIDIA-SMI version\s+: ", "nvidia_smi_version"),
     Capture(
         "nvidia-smi --query-gpu",
-        r"(?=[a-z])(?=[^\n]*\b(?:uuid|gpu_uuid|pci\.bus_id|driver_version|pstate|utilization\.gpu|temperature\.gpu|memory\.(?:used|total)|power\.draw|ecc\.mode|clocks\.|pcie\.link)\b)[a-z][\w.]*(?: \[[^\]\n]*\])?(?:, ?[a-z][\w.]*(?: \[[^\]\n]*\])?)+[ \t]*$",
+        r"(?=[a-z])(?=[^\n]*\b(?:uuid|gpu_uuid|pci\.bus_id|driver_version|pstate|utilization\.gpu|temperature\.gpu|memory\.(?:used|total)|power\.draw|ecc\.mode|clocks\.|pcie\.link|persistence_mode|compute_cap|compute_mode|mig\.mode)\b)[a-z][\w.]*(?: \[[^\]\n]*\])?(?:, ?[a-z][\w.]*(?: \[[^\]\n]*\])?)+[ \t]*$",
         "nvidia_smi_csv",
     ),
     Capture(

@@ -133,12 +133,8 @@ class View:
 
     def evidence(self, name: str, key: str | None = None) -> list[Evidence]:
         """What the value of a fact rests on."""
-        value = self.value(name, key)
-        lines = self._evidence[name, key]
-        if lines or value is None:
-            return lines
-        label = name if key is None else f"{name} {key}"
-        return [Evidence(f"{label}: {_shown(value)}")]
+        self.value(name, key)
+        return self._evidence[name, key]
 
     def missing(self, name: str, key: str | None = None) -> Fact:
         """The entry of the vocabulary that tells how to get a fact."""

@@ -54,7 +54,7 @@ def _model(v: View) -> str | None:
     "gpu.sm",
     "number",
     "compute capability times 10: 90 is Hopper, 100 Blackwell",
-    how="nvidia-smi --query-gpu=compute_cap --format=csv",
+    how="nvidia-smi --query-gpu=index,name,compute_cap --format=csv",
 )
 def _sm(v: View) -> int | None:
     found: set[int] = set()
