@@ -419,6 +419,16 @@ def test_s10_eight_h200(planned) -> None:
     assert "1.29x" in text
 
 
+def test_s10_a_leftover_in_nccl_conf_is_taken_out_there(planned) -> None:
+    """With the job's log as evidence, and nothing said of its environment."""
+    leftover = shell(("cat /etc/nccl.conf", "# tuned by hand\nNCCL_NVLS_ENABLE=0\nNCCL_NVLS_ENABLE=1"))
+    found = planned(smi(8, every=H200), leftover, workload=Workload(kind="pretrain", nodes=1, multi_node=False, gpus=8))
+    advice = found["nccl.NCCL_NVLS_ENABLE"]
+    assert [(c.mechanism, c.key, c.value, c.was) for c in advice.changes] == [("nccl_conf", "NCCL_NVLS_ENABLE", None, "0")]
+    assert advice.evidence[0].where.endswith("1.txt:3")
+    assert any(line.startswith("gpu.sm 90") for line in advice.expires_with)
+
+
 def test_s10_four_gpus_gain_nothing(planned) -> None:
     advice = nvls(planned, 4, H200)
     assert advice.gain == 0

@@ -143,6 +143,7 @@ class Environment(Entity):
     """Environment variables that matter to GPU work (NCCL_*, CUDA_*, TORCH_*, UCX_*, OMP_*, ...)."""
 
     variables: dict[str, str] | None = None  # None = not collected
+    nccl_conf: dict[str, str] | None = None  # of /etc/nccl.conf, which count where the environment does not set them
 
 
 class Service(Entity):

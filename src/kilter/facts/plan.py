@@ -97,6 +97,7 @@ class Advice(msgspec.Struct, kw_only=True, omit_defaults=True):
     disagreement: str = ""  # where vendors contradict each other, and what decided
     verify: str = ""  # how to see that it works
     changes: list[Change] = []
+    expires_with: list[str] = []  # versions and products it rests on: "nccl.version 2.27.5"; look again after an upgrade
     by_hand: str = ""  # what to do where kilter has no mechanism for it
     confidence: str = "high"
     sources: list[str] = []

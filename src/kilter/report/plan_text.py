@@ -96,6 +96,8 @@ def _full(out: Writer, number: int, advice: Advice) -> None:
         out.labelled("risk", advice.risk, indent=3)
     if advice.verify:
         out.labelled("verify", advice.verify, indent=3)
+    if advice.expires_with:
+        out.labelled("holds", f"for {', '.join(advice.expires_with)}; look again after an upgrade", indent=3)
     out.labelled("id", advice.id, indent=3)
 
 

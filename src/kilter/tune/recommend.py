@@ -16,7 +16,7 @@ from kilter.facts.workload import Workload
 from kilter.knowledge import tunables
 from kilter.knowledge.decisions import Decision, Rule, Write, classes, decisions
 from kilter.tune.expression import Use, condition
-from kilter.tune.view import ABSENT, FACTS, View, devices, vocabulary
+from kilter.tune.view import ABSENT, FACTS, View, devices, job, vocabulary
 from kilter.tune.view.asked import TOLD
 
 #: What "needs" of tunables.yaml costs; the first word that is found decides.
@@ -247,6 +247,7 @@ def _decided(decision: Decision, rule: Rule, uses: tuple[Use, ...], view: View) 
     advice.by_hand = rule.by_hand
     advice.evidence = list({(line.text, line.where): line for line in [*evidence, *_reads_evidence(reads, view)]}.values())
     advice.changes = _changes(decision, rule, reads, advice.current, view)
+    advice.expires_with = _versions(uses, view)
     _explain(advice, rule)
     return advice
 
@@ -269,6 +270,15 @@ def _explain(advice: Advice, rule: Rule) -> None:
     advice.after = list(rule.after)
 
 
+def _versions(uses: Iterable[Use], view: View) -> list[str]:
+    """The versions and products that the advice rests on: with another one it must be looked at again."""
+    return [
+        f"{use.name} {view.value(use.name)}"
+        for use in uses
+        if use.key is None and (FACTS[use.name].type == "version" or use.name in ("gpu.sm", "gpu.model"))
+    ]
+
+
 def _is_variable(id_: str) -> bool:
     """Whether a parameter is a variable of the job: ``nccl.NCCL_ALGO``, ``fw.OMP_NUM_THREADS``."""
     return bool(re.fullmatch(r"\w+\.[A-Z][A-Z0-9_]+", id_))
@@ -276,21 +286,20 @@ def _is_variable(id_: str) -> bool:
 
 def _changes(decision: Decision, rule: Rule, reads: str, current: str | None, view: View) -> list[Change]:
     mechanism, _, key = reads.partition(":")
+    writer = job.set_by(view, key) if mechanism == "env" else _WRITTEN.get(mechanism)
     if rule.unset:
-        return [Change(mechanism=_WRITTEN[mechanism], key=key, value=None, was=current)] if mechanism in _WRITTEN else []
+        return [Change(mechanism=writer, key=key, value=None, was=current)] if writer else []
     if rule.set is None:
         return []
     writes = rule.write or decision.write
     if not writes:
-        if mechanism not in _WRITTEN:
-            return []
-        return [Change(mechanism=_WRITTEN[mechanism], key=key, value=rule.set, was=current)]
+        return [Change(mechanism=writer, key=key, value=rule.set, was=current)] if writer else []
     items = _LISTS[decision.each](view) if decision.each else [""]
     return [_filled(write, rule.set, item, current if len(writes) == 1 else None) for item in items for write in writes]
 
 
 #: Keyed facts -> the mechanism that writes them.
-_WRITTEN = {"sysctl": "sysctl", "cmdline": "cmdline", "env": "env", "param": "modprobe"}
+_WRITTEN = {"sysctl": "sysctl", "cmdline": "cmdline", "param": "modprobe"}
 
 
 def _filled(write: Write, value: str, item: str, was: str | None) -> Change:
@@ -313,7 +322,7 @@ def _by_class(id_: str, view: View) -> Advice:
     advice = _base(id_, Verdict.REFUSE if refuse else Verdict.RECOMMEND)
     advice.current, advice.gain, advice.why = current, gain, why
     advice.evidence = view.evidence("env", name)
-    advice.changes = [Change(mechanism="env", key=name, value=None, was=current)]
+    advice.changes = [Change(mechanism=job.set_by(view, name), key=name, value=None, was=current)]
     if entry is not None:
         value = str(entry.recommended_value)
         advice.why = why if value in ("unset", "-") else f"{why} Instead: {value}."

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 
 from kilter.facts.base import Reason
+from kilter.intake import nccl_conf
 from kilter.intake.captures.bounded import lines
 from kilter.intake.fragment import Block, Fragment
 
@@ -32,9 +33,20 @@ def _unquote(value: str) -> str:
     return value
 
 
+def _nccl_conf(block: Block, fragment: Fragment) -> None:
+    found = nccl_conf.variables("\n".join(line for _, line in lines(block, fragment, limit=1 << 12)))
+    environment = fragment.snapshot.environment
+    environment.put("nccl_conf", {name: value for name, (value, _) in found.items()}, fragment.ref(block.first_line))
+    for name, (_, line) in found.items():
+        environment.origin[f"nccl_conf.{name}"] = fragment.ref(block.first_line + line - 1)
+
+
 def parse(block: Block, fragment: Fragment) -> None:
     """``snapshot.environment.variables``. What is not a variable is reported, but never the inside of a key block."""
     environment = fragment.snapshot.environment
+    if re.search(r"\bnccl\.conf(?:\.txt)?$", block.source.command or block.source.name):
+        _nccl_conf(block, fragment)
+        return
     in_key = False
     for line, raw in lines(block, fragment, limit=1 << 17):
         text = raw.strip()

@@ -6,6 +6,7 @@ import re
 
 from kilter.facts.base import Reason
 from kilter.facts.host import Host
+from kilter.intake import nccl_conf
 from kilter.intake.live.places import Places
 
 DMI = "/sys/class/dmi/id"
@@ -119,8 +120,17 @@ def _detect(places: Places, host: Host) -> None:
     host.put("container", held, places.ref("/proc/1/cgroup", "/proc/1/cgroup"))
 
 
+def _nccl_conf(places: Places) -> None:
+    path = "/etc/nccl.conf"
+    text = places.tree.read(path)
+    if text is None and not places.is_live:
+        return
+    found = nccl_conf.variables(text or "")
+    places.snapshot.environment.put("nccl_conf", {name: value for name, (value, _) in found.items()}, places.ref(path, path))
+
+
 def read(places: Places) -> None:
-    """Fill ``snapshot.host``; call it after the CPU's reader, whose flags it needs."""
+    """Fill ``snapshot.host`` and what /etc/nccl.conf says; call it after the CPU's reader, whose flags it needs."""
     host, tree, snapshot = places.snapshot.host, places.tree, places.snapshot
     for path in ("/etc/os-release", "/usr/lib/os-release"):
         text = tree.read(path)
@@ -135,6 +145,7 @@ def read(places: Places) -> None:
         if name and host.hostname is None:
             host.put("hostname", name, places.ref(path, path))
     snapshot.node = snapshot.node or host.hostname or ""
+    _nccl_conf(places)
     folder = places.folder(DMI)
     dmi = (
         ("dmi_vendor", "sys_vendor"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from typing import NamedTuple
 
 from kilter.tune.view import ABSENT, Value, View, fact, keyed, one
 
@@ -182,37 +183,53 @@ def _events(v: View) -> Value | None:
     )
 
 
-def environment(v: View) -> dict[str, tuple[str, str]] | None:
-    """Variables of the job with where each stands: the launch line, the job's log, the environment of the shell. None = not known."""
-    found: dict[str, tuple[str, str]] = {}
+class Setting(NamedTuple):
+    """A variable of the job: its value, where that stands, and the mechanism that would change it."""
+
+    value: str
+    where: str
+    mechanism: str = "env"
+
+
+def environment(v: View) -> tuple[dict[str, Setting], bool]:
+    """Variables of the job, and whether these are all, so that what is not among them is not set. The launch line counts more than the job's log, that more than the shell's environment, and
+    /etc/nccl.conf only where none of them sets a variable."""
+    found: dict[str, Setting] = {}
     known = False
-    variables = v.snapshot.environment.variables
-    if variables is not None:
+    shell = v.snapshot.environment
+    for name, value in (shell.nccl_conf or {}).items():
+        where = v.snapshot.where(shell.ref(f"nccl_conf.{name}") or shell.ref("nccl_conf"))
+        found[name] = Setting(value, where, "nccl_conf")
+    if shell.variables is not None:
         known = True
-        for name, value in variables.items():
-            ref = v.snapshot.environment.ref(f"variables/{name}") or v.snapshot.environment.ref("variables")
-            found[name] = value, v.snapshot.where(ref)
+        for name, value in shell.variables.items():
+            found[name] = Setting(value, v.snapshot.where(shell.ref(f"variables.{name}") or shell.ref("variables")))
     for job in v.jobs:
         known = True
         for name, value in job.environment.items():
-            found[name] = value, _where(v, job.source, job.origin.get(f"environment/{name}"))
+            if name not in found or found[name].value != value:
+                found[name] = Setting(value, _where(v, job.source, job.origin.get(f"environment/{name}")))
     if v.workload.environment or v.workload.framework:
         known = True
         for name, value in v.workload.environment.items():
-            found[name] = value, v.workload.sources[0] if v.workload.sources else "workload"
-    return found if known else None
+            found[name] = Setting(value, v.workload.sources[0] if v.workload.sources else "workload")
+    return found, known
+
+
+def set_by(v: View, key: str) -> str:
+    """The mechanism that a variable's value came by: ``env`` or ``nccl_conf``."""
+    setting = environment(v)[0].get(key)
+    return setting.mechanism if setting is not None else "env"
 
 
 @keyed("env", "text", f'a variable of the job; "{ABSENT}" where it is not set', how="env, in the job")
 def _env(v: View, key: str) -> str | None:
-    variables = environment(v)
-    if variables is None:
-        return None
+    variables, are_all = environment(v)
     if key not in variables:
-        return ABSENT
-    value, where = variables[key]
-    v.saw(f"{key}={value}", None, where)
-    return value
+        return ABSENT if are_all else None
+    setting = variables[key]
+    v.saw(f"{key}={setting.value}", None, setting.where)
+    return setting.value
 
 
 @keyed(

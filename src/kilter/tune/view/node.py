@@ -139,7 +139,7 @@ def _page(v: View) -> int | None:
 def _sysctl(v: View, key: str) -> str | None:
     value = v.snapshot.kernel.sysctls.get(key)
     if value is not None:
-        v.saw(f"{key} = {value}", v.snapshot.kernel.ref(f"sysctls/{key}") or v.snapshot.kernel.ref("sysctls"))
+        v.saw(f"{key} = {value}", v.snapshot.kernel.ref(f"sysctls.{key}") or v.snapshot.kernel.ref("sysctls"))
     return value
 
 
