@@ -192,8 +192,11 @@ class Setting(NamedTuple):
 
 
 def environment(v: View) -> tuple[dict[str, Setting], bool]:
-    """Variables of the job, and whether these are all, so that what is not among them is not set. The launch line counts more than the job's log, that more than the shell's environment, and
-    /etc/nccl.conf only where none of them sets a variable."""
+    """Variables of the job, and whether these are all, so that what is not among them is not set.
+
+    The launch line counts more than the job's log, that more than the shell's environment, and /etc/nccl.conf only where none of them
+    sets a variable.
+    """
     found: dict[str, Setting] = {}
     known = False
     shell = v.snapshot.environment
