@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from kilter.facts.applied import Applied, Difference, Drift, Outcome, Reading, Result, RolledBack, Status, Verification
 from kilter.facts.plan import Change
 from kilter.tune.apply import guards, journal
+from kilter.tune.apply.back import Action, File, Folder, Raw, Undo, Value, way_back
 from kilter.tune.apply.host import Host, Meta, make_folders
 from kilter.tune.apply.journal import Header, Journal, JournalError, Record
 from kilter.tune.apply.mechanisms import mechanism, names
@@ -253,9 +254,7 @@ def _change(host: Host, log: Journal, number: int, change: Change) -> Result:
         result.outcome, result.why = Outcome.REFUSED, str(error)
     except _StepFailed as error:
         result.outcome, result.why = Outcome.FAILED, str(error)
-        undone = RolledBack(id=log.id)
-        for record in [r for r in reversed(log.records) if r.change == number]:
-            _undo(host, log, record, undone, force=True)
+        undone = _undo_some(host, log, [record for record in log.records if record.change == number])
         if undone.failed:
             result.why += f"; and taking it back failed: {'; '.join(undone.failed)}"
         result.after = None
@@ -273,11 +272,13 @@ def status(host: Host) -> list[Status]:
             log = Journal.open(host, id_)
             header = log.header()
         except JournalError as error:
-            found.append(Status(id=id_, state="unknown", time=0.0, changes=0, steps=0, note=str(error)))
+            state = "unknown" if host.exists(f"{journal.FOLDER}/{id_}/rollback.sh") else "never begun"
+            found.append(Status(id=id_, state=state, time=0.0, changes=0, steps=0, note=str(error)))
             continue
-        note = "cut short; roll it back" if log.state == "applying" else ""
+        state = log.state if log.records or log.state != "unknown" else "never begun"
+        note = "cut short; roll it back" if state == "applying" else ""
         found.append(
-            Status(id=id_, state=log.state, time=header.time, changes=len(header.changes), steps=len(log.records), note=note)
+            Status(id=id_, state=state, time=header.time, changes=len(header.changes), steps=len(log.records), note=note)
         )
     return found
 
@@ -338,10 +339,7 @@ def confirm(host: Host, id_: str | None = None) -> Status:
         log = _chosen(host, id_, ("applied",))
         if log.state != "applied":
             raise ApplyError(f"change {log.id} is {log.state}; only one that is applied can be confirmed")
-        undone = RolledBack(id=log.id)
-        for record in reversed(log.records):
-            if record.group == "confirm" and not log.is_done("confirm"):
-                _undo(host, log, record, undone, force=True)
+        undone = _undo_some(host, log, [r for r in log.records if r.group == "confirm" and not log.is_done("confirm")])
         if undone.failed:
             raise ApplyError(f"the time limit of {log.id} could not be taken away: {'; '.join(undone.failed)}")
         log.set_done("confirm")
@@ -358,7 +356,7 @@ def rollback(host: Host, id_: str | None = None, *, force: bool = False, progres
             raise ApplyError(
                 f"change {above} has written to the same places since; 'kilter tune rollback {above}' first, or --force"
             )
-        done = _undo_all(host, log, force=force, progress=progress)
+        done = _undo_all(host, log, force=force, progress=progress, commands=log.state != "rolled back")
         log.set_state("failed" if done.failed else "rolled back")
         return done
 
@@ -376,20 +374,35 @@ def _standing_upon(host: Host, log: Journal) -> str:
     return ""
 
 
-def _undo_all(host: Host, log: Journal, *, force: bool, progress: Progress | None = None) -> RolledBack:
+def _undo_all(host: Host, log: Journal, *, force: bool, progress: Progress | None = None, commands: bool = True) -> RolledBack:
+    """``commands`` False: files and values alone, for a second time."""
     done = RolledBack(id=log.id)
-    again: list[list[str]] = []
-    for record in reversed(log.records):
-        if log.is_done(record.group):
-            continue
-        if progress is not None:
-            progress(record.path or next((file.path for file in record.files), ""))
-        if _undo(host, log, record, done, force=force) and record.again not in again:
-            again.append(record.again)
-    for argv in again:
-        _call(host, argv, done)
-    if any(c.mechanism == "cmdline" for c in log.header().changes) and done.restored:
+    records = [record for record in log.records if not log.is_done(record.group)]
+    again: set[int] = set()
+    for action in way_back(records):
+        if progress is not None and isinstance(action, (File, Value)):
+            progress(action.file.path if isinstance(action, File) else action.path)
+        if isinstance(action, Undo):
+            if commands:
+                _call(host, action.argv, done)
+        else:
+            _put_back(host, log, action, done, again, force=force)
+    for record in records:
+        if record.number in again:
+            _call(host, record.again, done)
+    if done.restored and any(c.mechanism == "cmdline" for c in log.header().changes):
         done.needs = "" if _same_boot(host, log) else "a reboot"
+    return done
+
+
+def _undo_some(host: Host, log: Journal, records: list[Record]) -> RolledBack:
+    """Undo some steps right after they were done, when nobody else can have changed their places."""
+    done = RolledBack(id=log.id)
+    for action in way_back(records):
+        if isinstance(action, Undo):
+            _call(host, action.argv, done)
+        else:
+            _put_back(host, log, action, done, set(), force=True)
     return done
 
 
@@ -399,50 +412,47 @@ def _call(host: Host, argv: list[str], done: RolledBack) -> None:
         done.failed.append(f"{' '.join(argv)}: {ended.output.strip()[-200:] or ended.code}")
 
 
-def _undo(host: Host, log: Journal, record: Record, done: RolledBack, *, force: bool) -> bool:
-    """Undo one step; True where its files have to be made anew, since somebody else has written them."""
-    remake = False
+def _put_back(host: Host, log: Journal, action: Action, done: RolledBack, again: set[int], *, force: bool) -> None:
     try:
-        for file in record.files:
-            now = host.digest(file.path) or ""
-            if now == file.sha256:
-                continue
-            if record.done and not force and now != record.after.get(file.path, ""):
-                if record.again:
-                    remake = True
-                else:
-                    done.left.append(file.path)
-                continue
-            if file.saved is None:
-                host.remove(file.path)
-            else:
-                host.replace(file.path, log.saved(file), Meta(file.mode, file.uid, file.gid))
-            done.restored.append(file.path)
-        for folder in reversed(record.folders):
-            if host.is_dir(folder) and not host.names(folder):
-                host.real(folder).rmdir()
-        if record.kind == "poke":
-            _undo_value(host, record, done, force=force)
-        elif record.kind == "bytes":
-            was = bytes.fromhex(record.value)
-            if host.read_at(record.path, record.offset, len(was)) != was:
-                host.poke(record.path, was, record.offset)
-                done.restored.append(record.path)
+        if isinstance(action, File):
+            _file_back(host, log, action, done, again, force=force)
+        elif isinstance(action, Value):
+            _value_back(host, action, done, force=force)
+        elif isinstance(action, Raw):
+            if host.read_at(action.path, action.offset, len(action.before)) != action.before:
+                host.poke(action.path, action.before, action.offset)
+                done.restored.append(action.path)
+        elif isinstance(action, Folder) and host.is_dir(action.path) and not host.names(action.path):
+            host.real(action.path).rmdir()
     except (OSError, JournalError) as error:
         done.failed.append(str(error))
-    for argv in record.undo:
-        _call(host, argv, done)
-    return remake
 
 
-def _undo_value(host: Host, record: Record, done: RolledBack, *, force: bool) -> None:
-    now = host.text(record.path)
-    if now is None:
-        done.failed.append(f"{record.path} is gone")
-    elif now == record.value:
+def _file_back(host: Host, log: Journal, action: File, done: RolledBack, again: set[int], *, force: bool) -> None:
+    file, now = action.file, host.digest(action.file.path) or ""
+    if now == file.sha256:
         return
-    elif record.done and not force and now != record.after.get(record.path, ""):
-        done.left.append(record.path)
+    if action.known is not None and now not in action.known and not force:
+        if action.again is not None:
+            again.add(action.again)
+        else:
+            done.left.append(file.path)
+        return
+    if file.saved is None:
+        host.remove(file.path)
     else:
-        host.poke(record.path, written(record.value).encode("utf-8", "surrogateescape"))
-        done.restored.append(record.path)
+        host.replace(file.path, log.saved(file), Meta(file.mode, file.uid, file.gid))
+    done.restored.append(file.path)
+
+
+def _value_back(host: Host, action: Value, done: RolledBack, *, force: bool) -> None:
+    now = host.text(action.path)
+    if now is None:
+        done.failed.append(f"{action.path} is gone")
+    elif now == action.before:
+        return
+    elif action.known is not None and now not in action.known and not force:
+        done.left.append(action.path)
+    else:
+        host.poke(action.path, written(action.before).encode("utf-8", "surrogateescape"))
+        done.restored.append(action.path)

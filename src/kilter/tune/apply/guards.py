@@ -67,7 +67,8 @@ systemctl reboot --force || systemctl reboot --force --force
 _HEALTHY = """\
 healthy() {
     [ "$(systemctl is-active "$(systemctl get-default)")" = active ] || return 1
-    [ "$(ls /sys/bus/pci/devices | wc -l)" -ge DEVICES ] || return 1
+    set -- /sys/bus/pci/devices/*
+    [ "$#" -ge DEVICES ] || return 1
     for check in /etc/kilter/health.d/*; do
         [ -x "$check" ] && { "$check" || return 1; }
     done
@@ -144,11 +145,13 @@ def _grub_steps(host: Host, journal: Journal) -> list[Step] | None:
         return None
     custom, environment = f"{folder}/custom.cfg", f"{folder}/grubenv"
     text = (host.read(custom) or b"").decode("utf-8", "surrogateescape") + _entries(journal.id, old, new)
-    unset = ["grub-editenv", environment, "unset", "next_entry"]
+    # GRUB itself clears next_entry; the file is then another than was written, and is made as before by taking the entry out.
+    had = host.exists(environment)
+    as_before = ["grub-editenv", environment, "unset", "next_entry"] if had else ["rm", "-f", environment]
     steps: list[Step] = [Put(custom, text.encode("utf-8", "surrogateescape"))]
-    if not host.exists(environment):
-        steps.append(Call(["grub-editenv", environment, "create"], undo=[["rm", "-f", environment]]))
-    return [*steps, Call(["grub-editenv", environment, "set", "next_entry=kilter-trial"], undo=[unset])]
+    if not had:
+        steps.append(Call(["grub-editenv", environment, "create"], touches=[environment], again=as_before))
+    return [*steps, Call(["grub-editenv", environment, "set", "next_entry=kilter-trial"], touches=[environment], again=as_before)]
 
 
 def sentinel(host: Host, journal: Journal) -> tuple[list[Step], str]:

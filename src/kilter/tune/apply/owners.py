@@ -145,7 +145,8 @@ def _limits(host: Host, change: Change) -> Iterator[Owner]:
         for number, line in enumerate((host.text(path) or "").splitlines(), 1):
             words = line.partition("#")[0].split()
             if len(words) == 4 and words[2] == change.key:
-                wins = path.rpartition("/")[2] > mine or words[0] not in ("*", "root")
+                later = path != "/etc/security/limits.conf" and path.rpartition("/")[2] > mine  # limits.conf is read first
+                wins = later or words[0] not in ("*", "root")
                 yield Owner(f"{path} for {words[0]}", f"{path}:{number}", words[3], wins=wins)
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
+from kilter.tune.apply.back import Action, File, Folder, Raw, Value, way_back
+
 if TYPE_CHECKING:
-    from kilter.tune.apply.journal import FileBefore, Record
+    from kilter.tune.apply.journal import Record
 
 _HEAD = """\
 #!/bin/sh
-# Undoes the changes of kilter {id}, the last one first. It needs sh, cp, mv, chmod, chown, rm, dd, sha256sum; not kilter.
+# Undoes the changes of kilter {id}, the last one first. It needs sh, cat, cp, mv, chmod, chown, rm, rmdir, dd, sha256sum, cut; not kilter.
 #   sh rollback.sh           what somebody else has changed since is left alone and named
 #   FORCE=1 sh rollback.sh   also what somebody else has changed
 # ROOT=/mnt/other sh rollback.sh works on a machine mounted there. It can be run again.
@@ -18,46 +20,49 @@ here=$(cd "$(dirname "$0")" && pwd) || exit 2
 ROOT=${{ROOT:-}}
 FORCE=${{FORCE:-0}}
 failed=0
+again=
 
 sum() {{ if [ -e "$1" ]; then sha256sum < "$1" | cut -d' ' -f1; fi; }}
 note() {{ echo "$*" >&2; failed=1; }}
-
-# path, number of the copy, mode, owner, sum before, sum after ("?" = the change may not have ended), step whose command makes it anew
+# path, what it is now, what it may be ("?" = anything), step whose command makes it anew
+mine() {{
+    case "$3" in '?' | *"|$2|"*) return 0 ;; esac
+    [ "$FORCE" = 1 ] && return 0
+    if [ -n "$4" ]; then
+        again="$again $4 "
+    else
+        note "$1: changed by somebody else since, left as it is"
+    fi
+    return 1
+}}
+# path, number of the copy, mode, owner, sum, what it may be, step
 file() {{
     now=$(sum "$ROOT$1")
     [ "$now" = "$5" ] && return
-    if [ "$6" != '?' ] && [ "$now" != "$6" ] && [ "$FORCE" != 1 ]; then
-        if [ -n "$7" ]; then again="$again $7 "; return; fi
-        note "$1: changed by somebody else since, left as it is"
-        return
+    mine "$1" "$now" "$6" "$7" || return
+    if ! cp "$here/before/$2" "$ROOT$1.kilter-back" || ! chmod "$3" "$ROOT$1.kilter-back" \\
+        || ! chown "$4" "$ROOT$1.kilter-back" || ! mv "$ROOT$1.kilter-back" "$ROOT$1"; then
+        note "$1: cannot be restored"
     fi
-    cp "$here/before/$2" "$ROOT$1.kilter-back" && chmod "$3" "$ROOT$1.kilter-back" && chown "$4" "$ROOT$1.kilter-back" \\
-        && mv "$ROOT$1.kilter-back" "$ROOT$1" || note "$1: cannot be restored"
 }}
-# path, sum after
+# path, what it may be, step
 gone() {{
     [ -e "$ROOT$1" ] || return
-    if [ "$2" != '?' ] && [ "$(sum "$ROOT$1")" != "$2" ] && [ "$FORCE" != 1 ]; then
-        note "$1: changed by somebody else since, left as it is"
-        return
-    fi
+    mine "$1" "$(sum "$ROOT$1")" "$2" "$3" || return
     rm -f "$ROOT$1" || note "$1: cannot be removed"
 }}
 folder() {{ rmdir "$ROOT$1" 2>/dev/null || true; }}
-# path, value before, value after
+# path, value, what it may be, what to write
 value() {{
     now=$(cat "$ROOT$1" 2>/dev/null)
     [ "$now" = "$2" ] && return
-    if [ "$3" != '?' ] && [ "$now" != "$3" ] && [ "$FORCE" != 1 ]; then
-        note "$1: changed by somebody else since, left as it is"
-        return
-    fi
+    mine "$1" "$now" "$3" '' || return
     printf '%s' "$4" > "$ROOT$1" || note "$1: cannot be written"
 }}
-# path, offset, bytes before as octal escapes
-bytes() {{ printf "$3" | dd of="$ROOT$1" bs=1 seek="$2" conv=notrunc 2>/dev/null || note "$1: cannot be written"; }}
-again=
-call() {{ [ -n "$ROOT" ] || "$@" >/dev/null 2>&1 || note "$*: failed"; }}
+# path, offset, bytes as octal escapes
+raw() {{ printf "$3" | dd of="$ROOT$1" bs=1 seek="$2" conv=notrunc 2>/dev/null || note "$1: cannot be written"; }}
+# commands are for the running machine, and only once
+call() {{ [ -n "$ROOT" ] || [ "$(cat "$here/state")" = "rolled back" ] || "$@" >/dev/null 2>&1 || note "$*: failed"; }}
 
 """
 _TAIL = """
@@ -70,57 +75,45 @@ exit "$failed"
 def script(id_: str, records: list[Record]) -> str:
     """The text of ``rollback.sh`` for the records so far."""
     lines = [_HEAD.format(id=id_)]
-    for record in reversed(records):
-        if not record.group:
-            lines += undo(record)
-            continue
+    for action in way_back(records):
+        line = _line(action)
         # What guards the change (sentinel, time limit) is taken away once it has done its work.
-        lines += [f'if [ ! -e "$here/{record.group}.done" ]; then', *undo(record), "fi"]
-    for record in records:
-        if record.again:
-            lines.append(f"case \"$again\" in *' {record.number} '*) call {_words(record.again)} ;; esac")
+        lines.append(f'[ -e "$here/{action.group}.done" ] || {line}' if action.group else line)
+    lines += [f"case \"$again\" in *' {r.number} '*) call {_words(r.again)} ;; esac" for r in records if r.again]
     return "\n".join(lines) + _TAIL
 
 
 def disarm(id_: str, records: list[Record], group: str) -> str:
     """A script that takes a guard away and leaves the change: the records of one group."""
     lines = [_HEAD.format(id=f"{id_} ({group} only)")]
-    for record in reversed(records):
-        if record.group == group:
-            lines += undo(record)
+    lines += [_line(action) for action in way_back(record for record in records if record.group == group)]
     return "\n".join(lines) + f'\n: > "$here/{group}.done"\nsync\nexit "$failed"\n'
 
 
-def undo(record: Record) -> list[str]:
-    """Lines that undo one step."""
-    quote = shlex.quote
+def _line(action: Action) -> str:
+    """A call of one of the functions of the head."""
+    if isinstance(action, File):
+        file = action.file
+        step = "" if action.again is None else str(action.again)
+        if file.saved is None:
+            return f"gone {_words([file.path, _known(action.known), step])}"
+        owner = f"{file.uid}:{file.gid}"
+        return f"file {_words([file.path, str(file.saved), f'{file.mode:o}', owner, file.sha256, _known(action.known), step])}"
+    if isinstance(action, Value):
+        return f"value {_words([action.path, action.before, _known(action.known), written(action.before)])}"
+    if isinstance(action, Raw):
+        return f"raw {_words([action.path, str(action.offset), ''.join(f'{chr(92)}{byte:03o}' for byte in action.before)])}"
+    if isinstance(action, Folder):
+        return f"folder {_words([action.path])}"
+    return f"call {_words(action.argv)}"
 
-    def after(path: str) -> str:
-        return record.after.get(path, "") if record.done else "?"
 
-    lines = []
-    if record.kind == "poke":
-        lines.append(
-            f"value {quote(record.path)} {quote(record.value)} {quote(after(record.path))} {quote(written(record.value))}"
-        )
-    elif record.kind == "bytes":
-        escaped = "".join(f"\\{byte:03o}" for byte in bytes.fromhex(record.value))
-        lines.append(f"bytes {quote(record.path)} {record.offset} {quote(escaped)}")
-    lines += [_file(file, after(file.path)) + (f" {record.number}" if record.again else "") for file in record.files]
-    lines += [f"folder {quote(path)}" for path in reversed(record.folders)]
-    lines += [f"call {_words(argv)}" for argv in record.undo]
-    return lines
+def _known(sums: frozenset[str] | None) -> str:
+    return "?" if sums is None else "|" + "".join(f"{one}|" for one in sorted(sums))
 
 
 def _words(argv: list[str]) -> str:
     return " ".join(shlex.quote(word) for word in argv)
-
-
-def _file(file: FileBefore, after: str) -> str:
-    quote = shlex.quote
-    if file.saved is None:
-        return f"gone {quote(file.path)} {quote(after)}"
-    return f"file {quote(file.path)} {file.saved} {file.mode:o} {file.uid}:{file.gid} {file.sha256} {quote(after)}"
 
 
 def written(value: str) -> str:
