@@ -12,7 +12,23 @@ from kilter.facts.plan import Plan, Verdict
 from kilter.facts.workload import Workload
 
 
-@click.group("tune")
+class _Group(click.Group):
+    """Commands that change this host stand in a module of their own, imported when they are asked for."""
+
+    def _load(self) -> None:
+        import kilter.cli.tune_apply  # noqa: F401 (it adds its commands to this group)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        self._load()
+        return list(self.commands)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name != "plan":
+            self._load()
+        return super().get_command(ctx, cmd_name)
+
+
+@click.group("tune", cls=_Group)
 def command() -> None:
     """Plan changes for a workload and apply them with a way back."""
 
@@ -77,7 +93,7 @@ def _workload(path: str | None, pairs: tuple[str, ...]) -> Workload:
     return workload
 
 
-def _plan(paths: tuple[str, ...], workload_path: str | None, answers: tuple[str, ...], node: str | None) -> Plan:
+def make_plan(paths: tuple[str, ...], workload_path: str | None, answers: tuple[str, ...], node: str | None) -> Plan:
     from kilter.tune.recommend import plan
 
     workload = _workload(workload_path, answers)
@@ -103,7 +119,7 @@ def plan_command(
 
     Exit code: 0 nothing to change, 1 something to change or refused, 2 unusable input.
     """
-    found = _plan(paths, workload_path, answers, node)
+    found = make_plan(paths, workload_path, answers, node)
     if as_json:
         from kilter.report.plain import json_text
 

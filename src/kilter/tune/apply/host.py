@@ -64,12 +64,16 @@ class Host:
         return self.real(path).is_dir()
 
     def read(self, path: str) -> bytes | None:
-        """The bytes of a regular file; None where it is not there. Raises OSError for anything else."""
+        """The bytes of a file; None where it is not there. Raises OSError for what cannot be read."""
+        pieces = []
         try:
-            with open(self.real(path), "rb") as file:
-                return file.read(_MAX_READ)
+            # Unbuffered and in small pieces: /proc/sys refuses a read larger than the kernel would allocate at once.
+            with open(self.real(path), "rb", buffering=0) as file:
+                while (piece := file.read(1 << 16)) and len(pieces) < _MAX_READ >> 16:
+                    pieces.append(piece)
         except (FileNotFoundError, NotADirectoryError):
             return None
+        return b"".join(pieces)
 
     def text(self, path: str) -> str | None:
         """The text of a file without the last line's end; None where it cannot be read."""
