@@ -17,6 +17,7 @@ COMMANDS: dict[str, Command] = {
     "compare-nodes": Command("compare_nodes", "What differs between nodes that should be alike."),
     "bisect": Command("bisect", "Find guilty nodes and paths by rounds of tests."),
     "redact": Command("redact", "Copy a bundle without what names its site."),
+    "workload": Command("workload", "Describe a job from its files and launch line."),
     "tune": Command("tune", "Plan changes for a workload and apply them with a way back."),
     "topo": Command("topo", "Draw a node: NUMA, PCIe tree, GPUs, NVLink, NICs."),
     "explain": Command("explain", "The knowledge behind a finding, an XID, a counter."),

@@ -127,14 +127,21 @@ def _old_menu(journal: Journal, path: str) -> str | None:
     return None
 
 
+def _boots_first_entry(host: Host, menu: str, folder: str) -> bool:
+    """Whether the default is the first entry, whose text is what is tried: GRUB_DEFAULT=0, or saved with nothing saved."""
+    default = re.search(r'^\s*set default="(\$\{saved_entry\}|0)"$', menu, re.MULTILINE)
+    saved = re.search(r"^saved_entry=(.*)$", host.text(f"{folder}/grubenv") or "", re.MULTILINE)
+    return default is not None and (default[1] == "0" or saved is None or saved[1] in ("", "0"))
+
+
 def _grub_steps(host: Host, journal: Journal) -> list[Step] | None:
     """Steps that make the new entry a trial; None where this GRUB cannot."""
     path = boot.grub_cfg(host)
     if path is None or "custom.cfg" not in (host.text(path) or ""):
         return None
-    if not re.search(r'^\s*set default="0"$', host.text(path) or "", re.MULTILINE) or not host.has("grub-editenv"):
-        return None  # another default than the first entry
     folder = path.rpartition("/")[0]
+    if not host.has("grub-editenv") or not _boots_first_entry(host, host.text(path) or "", folder):
+        return None
     if host.has("grub-probe"):
         probed = host.run(["grub-probe", "--target=abstraction", folder], limit_s=60)
         # On LVM and RAID GRUB reads grubenv and cannot write it: the trial would be booted for ever.

@@ -65,7 +65,7 @@ class Host:
 
     def read(self, path: str) -> bytes | None:
         """The bytes of a file; None where it is not there. Raises OSError for what cannot be read."""
-        pieces = []
+        pieces: list[bytes] = []
         try:
             # Unbuffered and in small pieces: /proc/sys refuses a read larger than the kernel would allocate at once.
             with open(self.real(path), "rb", buffering=0) as file:

@@ -1,0 +1,156 @@
+"""Changes of every mechanism on a real kernel with a real boot loader: applied, booted, verified, rolled back, booted, and nothing is left."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from integration.guest.guest import Guest, difference
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(1800), pytest.mark.xdist_group("guest")]
+
+#: What a guest without GPUs and RDMA has: every mechanism but nvidia, qos, container and tuned.
+CHANGES = [
+    {"mechanism": "sysctl", "key": "vm.swappiness", "value": "10"},
+    {"mechanism": "sysctl", "key": "net.ipv4.tcp_rmem", "value": "4096 131072 268435456"},
+    {"mechanism": "sysctl", "key": "kernel.sched_latency_ns", "value": "1"},
+    {"mechanism": "sysctl", "key": "vm.nr_hugepages", "value": "8"},
+    {"mechanism": "sysfs", "key": "/sys/kernel/mm/transparent_hugepage/enabled", "value": "never"},
+    {"mechanism": "sysfs", "key": "/sys/block/vda/queue/read_ahead_kb", "value": "64"},
+    {"mechanism": "cmdline", "key": "iommu", "value": "pt"},
+    {"mechanism": "cmdline", "key": "quiet", "value": None},
+    {"mechanism": "cmdline", "key": "pci", "value": "realloc"},
+    {"mechanism": "modprobe", "key": "loop.max_loop", "value": "4"},
+    {"mechanism": "limits", "key": "memlock", "value": "unlimited"},
+    {"mechanism": "unit", "key": "{timer}", "value": "disabled+stopped"},
+    {"mechanism": "dropin", "key": "systemd-logind.service/Login.RemoveIPC", "value": "no"},
+    {"mechanism": "udev", "key": "readahead", "value": 'ACTION=="add", KERNEL=="vdz", ATTR{queue/read_ahead_kb}="64"'},
+    {"mechanism": "env", "key": "NCCL_DEBUG", "value": "WARN"},
+    {"mechanism": "nccl_conf", "key": "NCCL_IB_TIMEOUT", "value": "22"},
+    {"mechanism": "pci", "key": "0000:20:00.0/acs", "value": "0x001d"},
+    {"mechanism": "irq", "key": "0000:61:00.0", "value": "2-3"},
+    {"mechanism": "ethtool", "key": "{nic}/ring.rx", "value": "512"},
+]
+NOT_THERE = {"kernel.sched_latency_ns"}
+
+
+def nic(guest: Guest) -> str:
+    """The name of the NIC behind the switch."""
+    return guest.check("basename $(echo /sys/bus/pci/devices/*/net/* | tr ' ' '\\n' | grep -v virtio | head -1)").strip()
+
+
+def timer(guest: Guest) -> str:
+    """A timer that is enabled and runs."""
+    listed = guest.check(
+        "systemctl list-unit-files --no-legend --type=timer --state=enabled; systemctl list-timers --no-legend --all"
+    )
+    return next(word for word in listed.split() if word.endswith(".timer"))
+
+
+def put(guest: Guest, changes: list[dict[str, object]]) -> None:
+    blanks = {"{nic}": nic(guest), "{timer}": timer(guest)}
+    filled = [
+        {**c, "key": next((str(c["key"]).replace(k, v) for k, v in blanks.items() if k in str(c["key"])), c["key"])}
+        for c in changes
+    ]
+    guest.put("/root/changes.json", json.dumps(filled).encode())
+
+
+def apply(guest: Guest, *flags: str) -> dict:
+    done = guest.run(f"kilter tune apply --changes /root/changes.json --yes --json {' '.join(flags)}", timeout_s=400)
+    assert done.rc in (0, 1), done
+    return json.loads(done.out)
+
+
+def test_every_mechanism_there_and_back(guest: Guest) -> None:
+    put(guest, CHANGES)
+    before = guest.state()
+    applied = apply(guest)
+    outcomes = {r["change"]["key"]: (r["outcome"], r.get("why", "")) for r in applied["results"]}
+    assert {key for key, (outcome, _) in outcomes.items() if outcome != "applied"} == NOT_THERE, outcomes
+    again = json.loads(guest.run("kilter tune apply --changes /root/changes.json --yes --json", timeout_s=400).out)
+    assert again["id"] == "", again
+    assert "kilter.trial" not in guest.check("cat /proc/cmdline")
+
+    guest.reboot()
+    line = guest.check("cat /proc/cmdline")
+    assert "iommu=pt" in line
+    assert "pci=realloc" in line
+    assert f"kilter.trial={applied['id']}" in line
+    for _ in range(60):
+        if guest.run(f"test -e /var/lib/kilter/changes/{applied['id']}/sentinel.done").rc == 0:
+            break
+        guest.run("sleep 5")
+    verified = json.loads(guest.run("kilter tune verify --json", timeout_s=200).out)
+    drifted = [(d["change"]["key"], d["why"]) for d in verified["drifts"] if not d["holds"]]
+    assert drifted == []
+
+    guest.reboot()
+    line = guest.check("cat /proc/cmdline")
+    assert "kilter.trial" not in line
+    assert "iommu=pt" in line
+    undone = guest.run("kilter tune rollback --json", timeout_s=400)
+    assert undone.rc == 0, undone
+    guest.reboot()
+    assert difference(before, guest.state()) == []
+
+
+def test_the_script_alone_takes_it_back(guest: Guest) -> None:
+    put(guest, CHANGES)
+    before = guest.state()
+    applied = apply(guest)
+    guest.check("mv /opt/kilter /opt/gone")
+    guest.check(f"sh /var/lib/kilter/changes/{applied['id']}/rollback.sh", timeout_s=400)
+    guest.check("mv /opt/gone /opt/kilter")
+    assert difference(before, guest.state()) == []
+    assert "rolled back" in guest.check("kilter tune status")
+
+
+@pytest.mark.parametrize("line", ["systemd.unit=emergency.target", "init=/nonexistent"])
+def test_a_line_that_does_not_boot_is_taken_back(guest: Guest, line: str) -> None:
+    """The change itself is harmless; the trial entry is then made one that does not come up, as a bad parameter would."""
+    put(guest, [{"mechanism": "cmdline", "key": "iommu", "value": "pt"}])
+    before = guest.state()
+    apply(guest)
+    guest.check(f"sed -i 's#panic=30 kilter.trial#panic=5 {line} kilter.trial#' /boot/grub/custom.cfg")
+    guest.check("sed -i 's/-lt 300/-lt 30/; s/after 300 s/after 30 s/' /etc/kilter/sentinel.sh && sync")
+    guest.reboot(timeout_s=900)
+    for _ in range(60):
+        if "rolled back" in guest.run("cat /var/lib/kilter/changes/*/state").out:
+            break
+        guest.run("sleep 5")
+    assert "iommu=pt" not in guest.check("cat /proc/cmdline")
+    assert "rolled back" in guest.check("cat /var/lib/kilter/changes/*/state")
+    assert [one for one in difference(before, guest.state()) if "custom.cfg" not in one and "sentinel.sh" not in one] == []
+
+
+def test_unless_confirmed_it_takes_itself_back(guest: Guest) -> None:
+    put(guest, [CHANGES[0]])
+    before = guest.state()
+    apply(guest, "--confirm-within", "20s")
+    assert guest.check("cat /proc/sys/vm/swappiness").strip() == "10"
+    for _ in range(30):
+        if guest.check("cat /proc/sys/vm/swappiness").strip() == "60":
+            break
+        guest.run("sleep 5")
+    assert guest.check("cat /proc/sys/vm/swappiness").strip() == "60"
+    guest.run("sleep 5")
+    assert difference(before, guest.state()) == []
+
+
+@pytest.mark.parametrize("seconds", [2, 5, 8, 12])
+def test_power_cut_while_applying(guest: Guest, seconds: int) -> None:
+    put(guest, CHANGES)
+    before = guest.state()
+    guest.check(
+        "nohup kilter tune apply --changes /root/changes.json --yes >/dev/null 2>&1 & sleep " + str(seconds), timeout_s=200
+    )
+    guest.power_cut()
+    guest.boot()
+    states = json.loads(guest.run("kilter tune status --json", timeout_s=100).out)
+    if states and states[0]["state"] in ("applying", "applied"):
+        undone = guest.run("kilter tune rollback --json", timeout_s=400)
+        assert undone.rc == 0, undone
+    guest.reboot()
+    assert difference(before, guest.state()) == []
