@@ -65,6 +65,7 @@ def workload_text(
     sizes = [f"{n.upper()}={v}" for n in ("tp", "pp", "vpp", "cp", "ep", "etp", "dp") if (v := getattr(layout, n))]
     sizes += [s for s in (layout.sharding, f"ZeRO {layout.zero_stage}" if layout.zero_stage is not None else None) if s]
     where = [f"{work.gpus} GPUs" if work.gpus else "", f"{work.nodes} nodes" if work.nodes else ""]
+    sizes += ["sequence parallel"] if layout.sequence_parallel else []
     text = ", ".join([*filter(None, where), *sizes])
     if text:
         out.labelled("layout", text)

@@ -18,7 +18,7 @@ from kilter.intake.workload.shell import Command
 _MARKS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("verl", re.compile(r"verl\.trainer\.main_\w+$|recipe\.\w+\.main_\w+$|verl\.trainer\.\w*sft\w*$")),
     ("openrlhf", re.compile(r"openrlhf\.cli\.\w+$")),
-    ("vllm", re.compile(r"vllm$|vllm\.entrypoints\.(?:openai\.)?api_server$|vllm/vllm-openai[:@]?\S*$")),
+    ("vllm", re.compile(r"vllm\.entrypoints\.(?:openai\.)?api_server$|vllm/vllm-openai[:@]?\S*$")),
     ("sglang", re.compile(r"sglang\.launch_server$|lmsysorg/sglang[:@]?\S*$")),
     ("tensorrt_llm", re.compile(r"(?:.*/)?trtllm-(?:serve|build|bench)$")),
     ("tgi", re.compile(r"(?:.*/)?text-generation-launcher$|ghcr\.io/huggingface/text-generation-inference\S*$")),
@@ -95,10 +95,14 @@ _SIZES: dict[str, tuple[str, ...]] = {
 def framework_of(words: Iterable[str]) -> str | None:
     """The framework that a command starts."""
     listed = list(words)
+    if listed[:1] and listed[0] in ("echo", "printf", "cat", "pip", "pip3", "git", "docker-compose", "apt-get"):
+        return None
     for name, pattern in _MARKS:
         if any(pattern.match(word) for word in listed):
             return name
     joined = " ".join(listed)
+    if re.search(r"(?:^|[ /])vllm serve(?: |$)", joined):
+        return "vllm"
     if "--tensor-model-parallel-size" in joined or "--use-mcore-models" in joined:
         return "megatron"
     if "--job.config_file" in joined or "--job.config-file" in joined:

@@ -121,9 +121,7 @@ def _kilter(tree: dict[str, Any], source: str) -> Workload | None:
 def _model(tree: dict[str, Any], source: str) -> Workload | None:
     if not is_model_config(tree):
         return None
-    folder = Path(source).resolve().parent.name if source.endswith("config.json") else None
-    model = model_of(tree, None if tree.get("_name_or_path") else folder)
-    return Workload(model=model, sources=[source])
+    return Workload(model=model_of(tree), sources=[source])
 
 
 def _deepspeed(tree: dict[str, Any], source: str) -> Workload | None:

@@ -21,6 +21,15 @@ class Command(NamedTuple):
     line: int
 
 
+def _is_open(text: str) -> bool:
+    """Whether an array or a text in double quotes goes on in the next line."""
+    outside = re.sub(r"\\.|'[^']*'", "", text)
+    if outside.count('"') % 2:
+        return True
+    array = re.search(r"(?:^|\s)[A-Za-z_]\w*\+?=\((.*)$", re.sub(r'"[^"]*"', "", outside))
+    return array is not None and array[1].count("(") >= array[1].count(")")
+
+
 def _joined(text: str) -> list[tuple[int, str]]:
     """Logical lines: continuations, and arrays up to their closing bracket, are one line."""
     found: list[tuple[int, str]] = []
@@ -32,7 +41,7 @@ def _joined(text: str) -> list[tuple[int, str]]:
             held += stripped.rstrip()[:-1] + " "
             continue
         held += stripped
-        if re.search(r"(?:^|\s)[A-Za-z_]\w*\+?=\([^)]*$", held) and len(held) < 1 << 16:
+        if _is_open(held) and len(held) < 1 << 16:
             held += " "
             continue
         found.append((start, held))
@@ -47,6 +56,8 @@ def _expand(text: str, variables: dict[str, str]) -> str:
         name = match["name"] or match["plain"]
         return variables.get(name, match["default"] if match["default"] is not None else match[0])
 
+    # "${ARGS[@]}" is as many words as the array has, though it stands in quotes.
+    text = re.sub(r'"(\$\{[A-Za-z_]\w*\[[@*]\]\})"', r"\1", text)
     for _ in range(5):
         parts = re.split(r"('[^']*')", text)
         new = "".join(part if part.startswith("'") else _VARIABLE.sub(value, part) for part in parts)
