@@ -23,7 +23,7 @@ class _Group(click.Group):
         return list(self.commands)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name != "plan":
+        if cmd_name not in ("plan", "export"):
             self._load()
         return super().get_command(ctx, cmd_name)
 
@@ -129,3 +129,64 @@ def plan_command(
 
         sys.stdout.write(plan_text(found, width=width(), color=use_color(), verbose=verbose))
     sys.exit(1 if any(a.verdict in (Verdict.RECOMMEND, Verdict.REFUSE, Verdict.CONFLICT) for a in found.advice) else 0)
+
+
+@command.command("export")
+@click.argument("form", metavar="FORM")
+@click.argument("paths", nargs=-1, metavar="[PATH|DIR|BUNDLE|-]...")
+@click.option("-w", "--workload", "workload_path", metavar="FILE", help="Workload, see 'kilter workload init'.")
+@click.option("--answer", "answers", multiple=True, metavar="NAME=VALUE", help="Answer a question of the plan.")
+@click.option("--node", metavar="NAME", help="Which node, where the inputs hold several.")
+@click.option("--name", default="kilter", show_default=True, help="Name of the profile, role or resource.")
+@click.option("-o", "--output", metavar="DIR", help="Write the files below DIR instead of printing them.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON: files and notes.")
+def export_command(
+    form: str,
+    paths: tuple[str, ...],
+    workload_path: str | None,
+    answers: tuple[str, ...],
+    node: str | None,
+    name: str,
+    output: str | None,
+    as_json: bool,
+) -> None:
+    """Write the plan as FORM: tuned, ansible, cloud-init, sh, mkosi, containerfile, nodewright, machineconfig, slurm, env.
+
+    What a form cannot say is named on stderr and in --json.
+    """
+    import re
+
+    from kilter.tune.export import FORMS, export
+
+    if form not in FORMS:
+        raise fail(f"no form {form!r}; expected one of {', '.join(FORMS)}")
+    if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,60}[a-z0-9])?", name):
+        raise fail(f"--name {name}: expected lower-case letters, digits and -")
+    made = export(make_plan(paths, workload_path, answers, node), form, name=name)
+    if as_json:
+        from kilter.report.plain import json_text
+
+        sys.stdout.write(json_text(made))
+        return
+    if output is not None:
+        _write_tree(output, made.files)
+    else:
+        for path, text in made.files.items():
+            sys.stdout.write(text if len(made.files) == 1 else f"==> {path} <==\n{text}\n")
+    for note in made.notes:
+        click.echo(f"note: {note}", err=True)
+
+
+def _write_tree(folder: str, files: dict[str, str]) -> None:
+    from pathlib import Path
+
+    from kilter.cli.common import write_file
+
+    for path, text in files.items():
+        target = Path(folder, path)
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise fail(f"cannot make {target.parent}: {error.strerror or error}") from None
+        write_file(str(target), text)
+        click.echo(f"wrote {target}", err=True)
