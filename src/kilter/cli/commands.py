@@ -19,6 +19,7 @@ COMMANDS: dict[str, Command] = {
     "redact": Command("redact", "Copy a bundle without what names its site."),
     "workload": Command("workload", "Describe a job from its files and launch line."),
     "tune": Command("tune", "Plan changes for a workload and apply them with a way back."),
+    "lint": Command("lint", "Check what scripts and manifests set for NCCL, CUDA and PyTorch."),
     "topo": Command("topo", "Draw a node: NUMA, PCIe tree, GPUs, NVLink, NICs."),
     "explain": Command("explain", "The knowledge behind a finding, an XID, a counter."),
     "schema": Command("schema", "JSON schema of the outputs."),

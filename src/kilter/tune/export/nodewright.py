@@ -25,7 +25,7 @@ def make(found: Parts, name: str) -> Export:
     package: dict[str, object] = {
         "version": "1.1.6",
         "image": "ghcr.io/nvidia/skyhook-packages/tuning",
-        "interrupt": {"type": "reboot"} if add else {"type": "restartAllServices"},
+        "interrupt": {"type": "reboot"} if add else {"type": "restart_all_services"},
         "configMap": maps,
     }
     resource = {

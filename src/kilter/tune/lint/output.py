@@ -1,0 +1,80 @@
+"""Reports as a patch and as SARIF 2.1.0 (docs.oasis-open.org/sarif), for code review."""
+
+from __future__ import annotations
+
+import difflib
+from typing import Any
+
+from kilter.tune.lint.judge import Report
+
+_LEVELS = {"error": "error", "warning": "warning", "note": "note"}
+_RULES = {
+    "env.unknown": "A variable that nobody reads",
+    "env.misspelt": "A variable whose name is probably misspelt",
+    "env.removed": "A variable that this version no longer reads",
+    "env.renamed": "A variable that has another name now",
+    "env.too-new": "A variable that this version does not read yet",
+    "env.deprecated": "A deprecated variable",
+    "env.debug": "A setting for diagnosis",
+    "env.dangerous": "A setting that spoils results or hides faults",
+    "env.range": "A value that does not exist",
+    "env.legacy-value": "A value in an old form",
+    "env.obsolete": "A setting that this version makes needless and harmful",
+    "env.above-default": "A value above the default",
+    "env.algorithm": "An algorithm without a way out",
+    "env.syntax": "A list that is not written as NCCL reads it",
+    "env.prefix": "A name that matches more than is meant",
+    "env.redundant": "The default of this version",
+    "env.overridden": "A setting that a later line overrides",
+    "env.conflict": "Settings that contradict each other",
+    "env.framework": "A value that the framework does not want on this GPU",
+}
+
+
+def sarif(reports: list[Report], version: str) -> dict[str, Any]:
+    used = sorted({report.id for report in reports})
+    rules = [{"id": id_, "shortDescription": {"text": _RULES[id_]}} for id_ in used]
+    results = []
+    for report in reports:
+        place = report.setting
+        region = {"startLine": place.line, "startColumn": place.column, "endColumn": place.column + max(place.length, 1)}
+        results.append(
+            {
+                "ruleId": report.id,
+                "level": _LEVELS[report.severity],
+                "message": {"text": report.message},
+                "locations": [{"physicalLocation": {"artifactLocation": {"uri": place.file}, "region": region}}],
+            }
+        )
+    driver = {"name": "kilter lint", "version": version, "rules": rules}
+    return {
+        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
+        "version": "2.1.0",
+        "runs": [{"tool": {"driver": driver}, "results": results}],
+    }
+
+
+def patch(texts: dict[str, str], reports: list[Report]) -> str:
+    """A unified diff of the fixes that are known. A setting alone on its line goes with the line, one among others as words."""
+    made: list[str] = []
+    for file, text in texts.items():
+        lines = text.splitlines(keepends=True)
+        new: list[str | None] = list(lines)
+        fixes = [r for r in reports if r.setting.file == file and r.fix is not None and r.severity in ("error", "warning")]
+        for report in sorted(fixes, key=lambda r: (-r.setting.line, -r.setting.column)):
+            index, place = report.setting.line - 1, report.setting
+            line = new[index]
+            if line is None or place.length <= len(place.name):
+                continue  # in YAML name and value stand apart
+            start, end = place.column - 1, place.column - 1 + place.length
+            before, after = line[:start], line[end:]
+            if report.fix:
+                new[index] = before + report.fix + after
+            elif before.strip() in ("", "export", "ENV") and not after.strip():
+                new[index] = None
+            elif before.rstrip().endswith(("-x", "-e", "--env")):
+                new[index] = before.rstrip().rpartition("-")[0].rstrip(" -") + after
+            else:
+                new[index] = before.rstrip(" ") + (" " if before.strip() and after.strip() else "") + after.lstrip(" ")
+        made += difflib.unified_diff(lines, [line for line in new if line is not None], f"a/{file}", f"b/{file}", n=2)
+    return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in made)
