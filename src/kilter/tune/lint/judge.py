@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterable, Iterator
 
@@ -46,7 +47,7 @@ _VALUES: dict[str, tuple[re.Pattern[str], str]] = {
     "NCCL_P2P_LEVEL": (re.compile(r"(?:LOC|NVL|PIX|PXB|P2C|PXN|PHB|SYS|NODE|[0-6])$"), "LOC, NVL, PIX, PXB, PHB or SYS"),
     "NCCL_NET_GDR_LEVEL": (re.compile(r"(?:LOC|PIX|PXB|P2C|PXN|PHB|SYS|NODE|[0-6])$"), "LOC, PIX, PXB, PHB or SYS"),
     "NCCL_CROSS_NIC": (re.compile(r"[012]$"), "0, 1 or 2"),
-    "NCCL_LAUNCH_MODE": (re.compile(r"(?:PARALLEL|GROUP)$"), "PARALLEL or GROUP"),
+    "NCCL_LAUNCH_MODE": (re.compile(r"(?:PARALLEL|GROUP)$", re.I), "PARALLEL or GROUP"),
 }
 _SWITCH = re.compile(r"NCCL_(?:\w+_DISABLE|\w+_ENABLE)$")
 #: In the manual's section Debugging, and right in production all the same.
@@ -173,9 +174,11 @@ def _unknown(setting: Setting) -> Iterator[Report]:
     if table.owner(setting.name):
         return
     near = table.near(setting.name)
-    if not near:
-        yield _say("env.unknown", "warning", setting, "NCCL 2.4 to 2.30 has no such variable", "", "NVIDIA/nccl, release tags")
+    if not near and not setting.plain:
+        yield _say("env.unknown", "note", setting, "NCCL 2.4 to 2.30 has no such variable", None, "NVIDIA/nccl, release tags")
         return
+    if not near or (setting.plain and difflib.SequenceMatcher(None, near, setting.name).ratio() < 0.92):
+        return  # a variable of the script itself may be named a little alike
     meant = table.variables()[near]
     more = f" (deprecated since {meant.deprecated})" if meant.deprecated else ""
     yield _say(

@@ -37,6 +37,7 @@ class Setting(msgspec.Struct, frozen=True, omit_defaults=True):
     line: int
     column: int = 1
     length: int = 0  # of the text that sets it
+    plain: bool = False  # a variable of the script itself, which no program need ever see
 
 
 def is_conf(file: str, text: str) -> bool:
@@ -89,10 +90,15 @@ def _of_line(code: str, file: str, number: int) -> list[Setting]:
     if not matches and (pair := _YAML_PAIR.match(code)) is not None and pair["value"].strip():
         matches.append(pair)
     for match in matches:
+        if re.search(r"\bARG\s*$", code[: match.start()]):
+            continue  # of a build
         value = _plain(match["value"])
-        if value.startswith(("$", "{{")) or "$(" in value:
+        if value.startswith(("$", "{{")) or "$(" in value or value in ("null", "~", "None"):
             continue  # what it will be is not known
-        found.append(Setting(match["name"], value, file, number, match.start("name") + 1, match.end() - match.start("name")))
+        plain = not code[: match.start()].strip() and not code[match.end() :].strip()
+        found.append(
+            Setting(match["name"], value, file, number, match.start("name") + 1, match.end() - match.start("name"), plain)
+        )
     unset = [name for match in _UNSET.finditer(code) for name in match["names"].split()]
     found += [Setting(name, None, file, number, code.index(name) + 1, len(name)) for name in unset]
     return found
