@@ -100,7 +100,13 @@ def make_plan(paths: tuple[str, ...], workload_path: str | None, answers: tuple[
     case = read_case(paths)
     if paths and not any(i.tools for i in case.inputs):
         raise fail("nothing in these inputs was recognised; 'kilter tune plan --help' tells what is read")
-    return plan(case, _node(case, node), workload)
+    made = plan(case, _node(case, node), workload)
+    if not paths:
+        from kilter.tune.apply.host import Host
+        from kilter.tune.apply.owners import mark_conflicts
+
+        mark_conflicts(made, Host())
+    return made
 
 
 @command.command("plan")

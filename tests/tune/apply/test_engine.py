@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from machine import Machine, build, tree
 
-from kilter.facts.plan import Change
+from kilter.facts.plan import Advice, Change, Plan, Verdict
 from kilter.tune.apply import engine, guards
 from kilter.tune.apply.host import Host
+from kilter.tune.apply.owners import mark_conflicts
 
 SWAP = Change(mechanism="sysctl", key="vm.swappiness", value="10")
 QUEUE = Change(mechanism="sysctl", key="net.core.somaxconn", value="4096")
@@ -242,3 +243,14 @@ def test_grub_on_lvm_falls_back_to_the_service(tmp_path: Path, monkeypatch: pyte
     assert not host.exists("/boot/grub/custom.cfg")
     assert "needs a hand at the boot menu" in applied.notes[0]
     assert "boots" in (host.text(guards.SCRIPT) or "")
+
+
+def test_a_key_that_somebody_else_holds_is_a_conflict(host: Host) -> None:
+    def advice(change: Change) -> Advice:
+        return Advice(id=change.key, verdict=Verdict.RECOMMEND, title=change.key, changes=[change])
+
+    held = advice(Change(mechanism="sysctl", key="vm.swappiness", value="5"))
+    free = advice(QUEUE)
+    mark_conflicts(Plan(advice=[held, free]), host)
+    assert (held.verdict, free.verdict) == (Verdict.CONFLICT, Verdict.RECOMMEND)
+    assert "TuneD profile hpc sets 10 (/usr/lib/tuned/hpc/tuned.conf:4)" in held.owner

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from kilter.facts.applied import Owner
-from kilter.facts.plan import Change
+from kilter.facts.plan import Change, Plan, Verdict
 from kilter.tune.apply.host import Host
 from kilter.tune.apply.mechanisms import limits, modprobe, sysctl, tuned
 from kilter.tune.apply.mechanisms.base import same
@@ -36,6 +36,16 @@ def owners(host: Host, change: Change) -> list[Owner]:
     finder = finders.get(change.mechanism)
     found = [owner for owner in finder(host, change) if not same(owner.value or None, change.value)] if finder else []
     return sorted(found, key=lambda owner: not owner.wins)
+
+
+def mark_conflicts(plan: Plan, host: Host) -> None:
+    """Recommendations whose key somebody else sets, and wins, become conflicts that name the owner: never fight another owner of a key."""
+    for advice in plan.of(Verdict.RECOMMEND):
+        winners = [owner for change in advice.changes for owner in owners(host, change) if owner.wins]
+        if winners:
+            first = winners[0]
+            advice.verdict = Verdict.CONFLICT
+            advice.owner = f"{first.name} sets {first.value} ({first.where}); change it there, or take the key from it first"
 
 
 def _sysctl_files(host: Host) -> list[str]:
