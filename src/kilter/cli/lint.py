@@ -82,6 +82,8 @@ def _text(path: str) -> str:
 @click.command("lint")
 @click.argument("paths", nargs=-1, required=True, metavar="[FILE|DIR|-]...")
 @click.option("--nccl", default="", metavar="VERSION", help="NCCL that the settings are for, as 2.27.5.")
+@click.option("--vllm", default="", metavar="VERSION", help="vLLM that the flags are for; else that of the image's tag.")
+@click.option("--sglang", default="", metavar="VERSION", help="SGLang that the flags are for.")
 @click.option("--gpu", default="", metavar="NAME", help="GPU that the job runs on, as h100.")
 @click.option("-w", "--workload", "workload_path", metavar="FILE", help="Workload, see 'kilter workload init'.")
 @click.option("--fix", is_flag=True, help="Print a patch (for 'patch -p1') instead of reports.")
@@ -92,6 +94,8 @@ def _text(path: str) -> str:
 def command(
     paths: tuple[str, ...],
     nccl: str,
+    vllm: str,
+    sglang: str,
     gpu: str,
     workload_path: str | None,
     fix: bool,
@@ -110,24 +114,32 @@ def command(
 
     if nccl and not re.fullmatch(r"2\.\d+(?:\.\d+)?(?:[-+].*)?", nccl):
         raise fail(f"--nccl {nccl}: expected a version such as 2.27.5")
+    for option, version in (("--vllm", vllm), ("--sglang", sglang)):
+        if version and not re.fullmatch(r"\d+\.\d+(?:\.\d+)?\S*", version):
+            raise fail(f"{option} {version}: expected a version such as 0.10.2")
     if gpu and gpu.lower() not in _ARCHITECTURES:
         raise fail(f"--gpu {gpu}: expected one of {', '.join(_ARCHITECTURES)}")
     target = Target(nccl=nccl, gpu_sm=_ARCHITECTURES.get(gpu.lower()))
     reports: list[Report] = []
     texts: dict[str, str] = {}
-    for path in _files(paths):
+    from kilter.tune.lint.flags import judge_flags
+
+    files = _files(paths)
+    for path in files:
         text = _text(path)
         name = "standard input" if path == "-" else path
         found = settings(text, name)
-        if not found:
+        work = _workload(workload_path, text)
+        if not found and work is None:
             continue
         texts[name] = text
-        own = Target(nccl=nccl or _logged(text), gpu_sm=target.gpu_sm)
-        reports += judge(found, own, _workload(workload_path, text))
+        reports += judge(found, Target(nccl=nccl or _logged(text), gpu_sm=target.gpu_sm), work)
+        if work is not None:
+            reports += judge_flags(work, text, name, {"vllm": vllm, "sglang": sglang}.get(work.framework or "", ""))
     if quiet:
         reports = [r for r in reports if r.severity != "note"]
     bad = counts(reports)
-    _print(_rendered(reports, texts, bad, fix=fix, as_sarif=as_sarif, as_json=as_json, files=len(_files(paths))), output)
+    _print(_rendered(reports, texts, bad, fix=fix, as_sarif=as_sarif, as_json=as_json, files=len(files)), output)
     sys.exit(1 if bad["error"] or bad["warning"] else 0)
 
 
@@ -145,7 +157,7 @@ def _workload(path: str | None, text: str) -> Workload | None:
         from kilter.intake.workload.load import load_workload
 
         return load_workload(path)
-    if "CUDA_DEVICE_MAX_CONNECTIONS" not in text:
+    if not re.search(r"CUDA_DEVICE_MAX_CONNECTIONS|vllm|sglang", text):
         return None
     from kilter.intake.workload.read import read_sources
 

@@ -11,12 +11,25 @@ from hypothesis import settings as limits
 from hypothesis import strategies as st
 
 from kilter.facts.workload import Layout, Workload
+from kilter.intake.workload.read import read_sources
 from kilter.knowledge import env_variables, tunables
+from kilter.tune.lint.flags import judge_flags
 from kilter.tune.lint.judge import SEVERITIES, Target, judge
 from kilter.tune.lint.output import patch, sarif
 from kilter.tune.lint.settings import settings
 
 DATA = Path(__file__).parents[2] / "data" / "lint"
+LINES = [
+    (
+        "vllm serve meta-llama/Llama-3.1-70B -tp 4 --max-num-seqs 128 --kv-cache-dtype fp8 --gpu-memory-utilization 0.9 --host 0.0.0.0 --port 8000",
+    ),
+    (
+        "python3 -m vllm.entrypoints.openai.api_server --model Qwen/Qwen3-8B --tensor-parallel-size 2 --data-parallel-size 4 --enable-chunked-prefill",
+    ),
+    (
+        "python -m sglang.launch_server --model-path x/y --tp 16 --nnodes 2 --node-rank 0 --dist-init-addr a:1 --trust-remote-code --host 0.0.0.0",
+    ),
+]
 NEWEST = Target(nccl="2.30.7")
 
 
@@ -242,3 +255,35 @@ def test_anything_gives_reports_and_a_patch_that_only_takes_lines_it_shows(text:
 
 def test_a_line_of_many_megabytes_is_passed_over() -> None:
     assert settings("x" * (8 << 20) + " NCCL_ALGO=Ring\nexport NCCL_ALGO=Tree", "x.sh")[0].line == 2
+
+
+# --- flags of engines
+
+
+@pytest.mark.parametrize(
+    ("line", "version", "expected"),
+    [
+        ("vllm serve a/b --num-scheduler-steps 8", "0.9.2", []),
+        ("vllm serve a/b --num-scheduler-steps 8", "0.10.2", ["flag.removed"]),
+        ("vllm serve a/b --num-scheduler-steps 8", "", []),
+        ("vllm serve a/b --swap-space 4", "0.18.0", ["flag.removed"]),
+        ("vllm serve a/b --enable-expert-parallel", "0.6.6", ["flag.too-new"]),
+        ("vllm serve a/b --enable-expert-parallel --max-num-seqs 8", "0.10.2", []),
+        ("vllm serve a/b --max-num-seq 8", "", ["flag.misspelt"]),
+        ("vllm serve a/b --max_num_seqs 8 --no-enable-prefix-caching -tp 8", "0.10.2", []),
+        ("vllm serve a/b --some-plugin-flag x", "0.10.2", []),
+        ("docker run vllm/vllm-openai:v0.10.2 --model a/b --num-scheduler-steps 8", "", ["flag.removed"]),
+        ("python -m sglang.launch_server --model-path a/b --disable-mla", "0.4.7", ["flag.removed"]),
+        ("python -m sglang.launch_server --model-path a/b --tp 8 --mem-fraction-static 0.8", "0.5.9", []),
+    ],
+)
+def test_engine_flags(line: str, version: str, expected: list[str]) -> None:
+    found = list(judge_flags(read_sources([], line), line, "x.sh", version))
+    assert [r.id for r in found] == expected
+    assert all(r.setting.line == 1 and r.setting.name in line for r in found)
+
+
+@pytest.mark.parametrize("line", [one for one, *_ in LINES if "vllm" in one or "sglang" in one])
+def test_launch_lines_of_today_are_clean(line: str) -> None:
+    for version in ("", "0.10.2" if "vllm" in line else "0.5.9"):
+        assert list(judge_flags(read_sources([], line), line, "x.sh", version)) == []

@@ -27,6 +27,9 @@ _RULES = {
     "env.redundant": "The default of this version",
     "env.overridden": "A setting that a later line overrides",
     "env.conflict": "Settings that contradict each other",
+    "flag.misspelt": "A flag that the engine does not have",
+    "flag.removed": "A flag that this version of the engine has no more",
+    "flag.too-new": "A flag that this version of the engine does not have yet",
     "env.framework": "A value that the framework does not want on this GPU",
 }
 
