@@ -18,7 +18,7 @@ from kilter.tune.apply.steps import Call, Put, Step
 
 UNIT = "/etc/systemd/system/kilter-sentinel.service"
 SCRIPT = "/etc/kilter/sentinel.sh"
-#: Seconds that a machine has to reach its default target.
+#: Seconds that a machine has to reach its default target; a number in /etc/kilter/healthy-within says otherwise.
 HEALTHY_WITHIN_S = 300
 
 _SERVICE = """\
@@ -50,8 +50,9 @@ while [ ! -e "$change/rollback.sh" ] && [ "$tries" -lt 60 ]; do tries=$((tries +
 [ "$(cat /proc/sys/kernel/random/boot_id)" = "{boot_id}" ] && exit 0
 back() {{ sh "$change/rollback.sh"; sync; }}
 {trial}
+limit=$(cat /etc/kilter/healthy-within 2>/dev/null || echo {limit})
 waited=0
-while [ "$waited" -lt {limit} ]; do
+while [ "$waited" -lt "$limit" ]; do
     if healthy; then
         sh "$change/sentinel-disarm.sh" && say "change {id} came up healthy" && exit 0
         exit 1
@@ -59,7 +60,7 @@ while [ "$waited" -lt {limit} ]; do
     sleep 5
     waited=$((waited + 5))
 done
-say "not healthy after {limit} s with change {id}"
+say "not healthy after $limit s with change {id}"
 {unhealthy}
 systemctl reboot --force || systemctl reboot --force --force
 """

@@ -177,16 +177,18 @@ def _unknown(setting: Setting) -> Iterator[Report]:
     if not near and not setting.plain:
         yield _say("env.unknown", "note", setting, "NCCL 2.4 to 2.30 has no such variable", None, "NVIDIA/nccl, release tags")
         return
-    if not near or (setting.plain and difflib.SequenceMatcher(None, near, setting.name).ratio() < 0.92):
+    alike = difflib.SequenceMatcher(None, near, setting.name).ratio()
+    if not near or (setting.plain and alike < 0.92):
         return  # a variable of the script itself may be named a little alike
     meant = table.variables()[near]
+    fix = f"{near}={setting.value}" if alike >= 0.92 else None  # less alike, it may be another thing
     more = f" (deprecated since {meant.deprecated})" if meant.deprecated else ""
     yield _say(
         "env.misspelt",
         "warning",
         setting,
         f"no such variable; did you mean {near}{more}?",
-        f"{near}={setting.value}",
+        fix,
         "NVIDIA/nccl, release tags",
     )
 

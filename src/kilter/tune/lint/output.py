@@ -73,11 +73,13 @@ def patch(texts: dict[str, str], reports: list[Report]) -> str:
             before, after = line[:start], line[end:]
             if report.fix:
                 new[index] = before + report.fix + after
-            elif before.strip() in ("", "export", "ENV") and not after.strip():
+            elif before.strip() in ("", "export", "ENV") and not after.partition("#")[0].strip():
                 new[index] = None
             elif before.rstrip().endswith(("-x", "-e", "--env")):
                 new[index] = before.rstrip().rpartition("-")[0].rstrip(" -") + after
             else:
                 new[index] = before.rstrip(" ") + (" " if before.strip() and after.strip() else "") + after.lstrip(" ")
-        made += difflib.unified_diff(lines, [line for line in new if line is not None], f"a/{file}", f"b/{file}", n=2)
+        made += difflib.unified_diff(
+            lines, [line for line in new if line is not None], f"a/{file.lstrip('/')}", f"b/{file.lstrip('/')}", n=2
+        )
     return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in made)
