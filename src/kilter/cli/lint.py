@@ -156,7 +156,10 @@ def _workload(path: str | None, text: str) -> Workload | None:
     if path is not None:
         from kilter.intake.workload.load import load_workload
 
-        return load_workload(path)
+        try:
+            return load_workload(path)
+        except UnusableInput as error:
+            raise fail(str(error)) from None
     if not re.search(r"CUDA_DEVICE_MAX_CONNECTIONS|vllm|sglang", text):
         return None
     from kilter.intake.workload.read import read_sources

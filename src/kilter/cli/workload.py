@@ -16,9 +16,13 @@ def command() -> None:
 
 
 def _read(sources: tuple[str, ...], line: str, settings: tuple[str, ...]) -> Workload:
+    from kilter.intake.errors import UnusableInput
     from kilter.intake.workload.read import read_sources
 
-    work = read_sources(list(sources), line)
+    try:
+        work = read_sources(list(sources), line)
+    except UnusableInput as error:
+        raise fail(str(error)) from None
     for setting in settings:
         _set(work, setting)
     return work

@@ -89,6 +89,7 @@ _UNIT = """\
 # Written by kilter; 'kilter tune rollback' takes it back.
 [Unit]
 Description=Settings of kilter that the kernel forgets at every boot
+Wants=systemd-udev-settle.service
 After=network-pre.target systemd-udev-settle.service openibd.service nvidia-persistenced.service
 Before=slurmd.service kubelet.service
 
@@ -102,9 +103,15 @@ WantedBy=multi-user.target
 """
 
 
-def at_boot(host: Host, tag: str, line: str | None) -> list[Step]:
-    """Steps that put ``line`` into the script that runs at boot, in place of an earlier one with the same ``tag``; None takes it away."""
-    marked = None if line is None else f"{line}  # {tag}"
+#: Drivers find their devices when they do: a line waits for its own, a minute at most.
+_WAIT = "i=0; while [ ! -e {device} ] && [ $i -lt 60 ]; do sleep 1; i=$((i + 1)); done; "
+
+
+def at_boot(host: Host, tag: str, line: str | None, device: str = "") -> list[Step]:
+    """Steps that put ``line`` into the script that runs at boot, in place of an earlier one with the same ``tag``; None takes it away.
+    The line waits for the path ``device``."""
+    wait = _WAIT.format(device=device) if device else ""
+    marked = None if line is None else f"{wait}{line}  # {tag}"
     steps = managed(host, BOOT_SCRIPT, {rf".*  # {re.escape(tag)}$": marked})
     if not steps:
         return []
@@ -128,8 +135,8 @@ def at_boot(host: Host, tag: str, line: str | None) -> list[Step]:
 
 
 def boot_line(host: Host, tag: str) -> str | None:
-    """The line of the boot script with a tag."""
-    return own_line(host, BOOT_SCRIPT, rf"(.*)  # {re.escape(tag)}$")
+    """The line of the boot script with a tag, without what it waits for."""
+    return own_line(host, BOOT_SCRIPT, rf"(?:i=0; while .*? done; )?(.*)  # {re.escape(tag)}$")
 
 
 def reload() -> list[Step]:

@@ -37,8 +37,9 @@ def line_of(pattern: str) -> Callable[[str], str | None]:
 class Tool(Base):
     """Key: ``device/setting``."""
 
-    def __init__(self, name: str, command: str, devices: str, settings: dict[str, Setting]) -> None:
-        self.name, self.command, self._devices, self._settings = name, command, devices, settings
+    def __init__(self, name: str, command: str, devices: str, settings: dict[str, Setting], path: str = "") -> None:
+        """``path``: what is there once a device is, with ``{on}`` for its name."""
+        self.name, self.command, self._devices, self._settings, self._path = name, command, devices, settings, path
 
     def _split(self, change: Change) -> tuple[str, Setting]:
         device, slash, name = change.key.partition("/")
@@ -101,5 +102,5 @@ class Tool(Base):
             steps.append(Call(self._argv(setting.write, device, change.value), undo=[self._argv(setting.write, device, value)]))
         if change.persistent and not setting.keeps:
             line = None if change.value is None else self._line(device, setting, change.value)
-            steps += at_boot(host, self._tag(change), line)
+            steps += at_boot(host, self._tag(change), line, self._path.replace("{on}", device))
         return steps

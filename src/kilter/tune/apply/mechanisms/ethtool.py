@@ -63,4 +63,4 @@ _SETTINGS = {
     "feature.lro": _feature("lro", "large-receive-offload"),
 }
 
-MECHANISMS: dict[str, Mechanism] = {"ethtool": Tool("ethtool", "ethtool", r"[\w.-]{1,15}", _SETTINGS)}
+MECHANISMS: dict[str, Mechanism] = {"ethtool": Tool("ethtool", "ethtool", r"[\w.-]{1,15}", _SETTINGS, "/sys/class/net/{on}")}

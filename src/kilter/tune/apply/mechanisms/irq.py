@@ -56,7 +56,7 @@ class Irq(Base):
         if change.value is not None:
             steps += [Poke(path, change.value) for path in paths if not same(host.text(path), change.value)]
         if change.persistent:
-            steps += at_boot(host, f"irq {change.key}", self._line(change))
+            steps += at_boot(host, f"irq {change.key}", self._line(change), self._folder(change))
         return steps
 
 

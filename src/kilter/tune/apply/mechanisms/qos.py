@@ -27,6 +27,7 @@ _INTERFACE = Tool(
         "trust": Setting(_READ, line_of(r"Priority trust state: (pcp|dscp)"), [*_READ, "--trust", "{value}"], "pcp|dscp"),
         "pfc": Setting(_READ, _pfc, [*_READ, "--pfc", "{value}"], "[01](?:,[01]){7}"),
     },
+    "/sys/class/net/{on}",
 )
 _DEVICE = Tool(
     "qos",
