@@ -147,7 +147,7 @@ def test_unless_confirmed_it_takes_itself_back(guest: Guest) -> None:
     assert difference(before, guest.state()) == []
 
 
-@pytest.mark.parametrize("seconds", [2, 5, 8, 12])
+@pytest.mark.parametrize("seconds", [3, 9])
 def test_power_cut_while_applying(guest: Guest, seconds: int) -> None:
     put(guest, CHANGES)
     before = guest.state()
