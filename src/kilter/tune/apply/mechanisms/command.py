@@ -104,3 +104,19 @@ class Tool(Base):
             line = None if change.value is None else self._line(device, setting, change.value)
             steps += at_boot(host, self._tag(change), line, self._path.replace("{on}", device))
         return steps
+
+
+class Either:
+    """A mechanism whose tool depends on the key."""
+
+    def __init__(self, choose: Callable[[Change], Tool]) -> None:
+        self._choose = choose
+
+    def read(self, host: Host, change: Change) -> Reading:
+        return self._choose(change).read(host, change)
+
+    def steps(self, host: Host, change: Change) -> list[Step]:
+        return self._choose(change).steps(host, change)
+
+    def needs(self, host: Host, change: Change) -> str:
+        return self._choose(change).needs(host, change)

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import re
 
-from kilter.facts.applied import Reading
-from kilter.facts.plan import Change
-from kilter.tune.apply.host import Host
 from kilter.tune.apply.mechanisms.base import Mechanism
-from kilter.tune.apply.mechanisms.command import Setting, Tool, line_of
-from kilter.tune.apply.steps import Step
+from kilter.tune.apply.mechanisms.command import Either, Setting, Tool, line_of
 
 
 def _pfc(output: str) -> str | None:
@@ -44,20 +40,5 @@ _DEVICE = Tool(
 )
 
 
-class Qos:
-    """Key: ``interface/trust``, ``interface/pfc`` or ``rdma device/tos``."""
-
-    def _tool(self, change: Change) -> Tool:
-        return _DEVICE if change.key.endswith("/tos") else _INTERFACE
-
-    def read(self, host: Host, change: Change) -> Reading:
-        return self._tool(change).read(host, change)
-
-    def steps(self, host: Host, change: Change) -> list[Step]:
-        return self._tool(change).steps(host, change)
-
-    def needs(self, host: Host, change: Change) -> str:
-        return self._tool(change).needs(host, change)
-
-
-MECHANISMS: dict[str, Mechanism] = {"qos": Qos()}
+#: Key: ``interface/trust``, ``interface/pfc`` or ``rdma device/tos``.
+MECHANISMS: dict[str, Mechanism] = {"qos": Either(lambda change: _DEVICE if change.key.endswith("/tos") else _INTERFACE)}
