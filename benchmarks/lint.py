@@ -11,13 +11,14 @@ from pathlib import Path
 from kilter.tune.lint.judge import Target, judge
 from kilter.tune.lint.settings import settings
 
-DATA = Path(__file__).parents[1] / "tests" / "data" / "lint"
+ROOT = Path(__file__).parents[1]
+SCRIPTS = [ROOT / "examples" / "stale-job.sh", *sorted((ROOT / "tests" / "data" / "lint").iterdir())]
 COUNT = 4000
 PEER = 100
 
 
 def main() -> None:
-    texts = [path.read_text() for path in sorted(DATA.iterdir())]
+    texts = [path.read_text() for path in SCRIPTS]
     for text in texts:
         judge(settings(text, "x.sh"), Target(nccl="2.30.7"))
     start = time.perf_counter()
@@ -32,7 +33,7 @@ def main() -> None:
         paths = []
         for number in range(PEER):
             path = Path(folder, f"{number}.sh")
-            path.write_text((DATA / "stale.sh").read_text())
+            path.write_text(SCRIPTS[0].read_text())
             paths.append(str(path))
         start = time.perf_counter()
         subprocess.run(["shellcheck", *paths], capture_output=True, check=False)

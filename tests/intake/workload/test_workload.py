@@ -17,7 +17,7 @@ from kilter.intake.workload.model_config import is_model_config, kv_bytes_per_to
 from kilter.intake.workload.read import read_sources
 from kilter.intake.workload.shell import commands
 
-DATA = Path(__file__).parents[2] / "data" / "workloads"
+EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
 def llama(**more: object) -> dict[str, object]:
@@ -98,7 +98,7 @@ def line(text: str) -> Workload:
 
 
 def test_megatron_script() -> None:
-    work = read_sources([str(DATA / "megatron-llama3-8b.sh")])
+    work = read_sources([str(EXAMPLES / "megatron-8b.sh")])
     layout = work.layout
     assert (work.kind, work.framework, work.precision) == ("pretrain", "megatron", "bf16")
     assert (work.nodes, work.gpus, work.gpus_per_node, work.multi_node) == (4, 32, 8, True)

@@ -19,6 +19,7 @@ from kilter.tune.lint.output import patch, sarif
 from kilter.tune.lint.settings import settings
 
 DATA = Path(__file__).parents[2] / "data" / "lint"
+EXAMPLES = Path(__file__).parents[3] / "examples"
 LINES = [
     (
         "vllm serve meta-llama/Llama-3.1-70B -tp 4 --max-num-seqs 128 --kv-cache-dtype fp8 --gpu-memory-utilization 0.9 --host 0.0.0.0 --port 8000",
@@ -59,7 +60,7 @@ STALE = {
 
 
 def test_s8_the_stale_script_line_by_line() -> None:
-    found = lint((DATA / "stale.sh").read_text())
+    found = lint((EXAMPLES / "stale-job.sh").read_text())
     assert {r.setting.name: (r.id, r.severity) for r in found} == {name: (i, s) for name, (i, s, _) in STALE.items()}
     assert len(found) == 10
     for report in found:
@@ -68,7 +69,7 @@ def test_s8_the_stale_script_line_by_line() -> None:
 
 
 def test_s8_the_patch_applies(tmp_path: Path) -> None:
-    text = (DATA / "stale.sh").read_text()
+    text = (EXAMPLES / "stale-job.sh").read_text()
     made = patch({"stale.sh": text}, judge(settings(text, "stale.sh"), NEWEST))
     (tmp_path / "stale.sh").write_text(text)
     (tmp_path / "fix.patch").write_text(made)
@@ -85,7 +86,7 @@ def test_s8_the_patch_applies(tmp_path: Path) -> None:
 
 
 def test_without_a_version_only_what_holds_for_all_is_said() -> None:
-    found = {r.setting.name: r.id for r in lint((DATA / "stale.sh").read_text(), Target())}
+    found = {r.setting.name: r.id for r in lint((EXAMPLES / "stale-job.sh").read_text(), Target())}
     assert {"NCCL_IB_GID_INDEX", "NCCL_IB_TIMEOUT", "NCCL_ALGO"} & found.keys() <= {"NCCL_ALGO"}
     assert found["NCCL_TREE_THRESHOLD"] == "env.removed"
 
@@ -209,7 +210,7 @@ def test_what_sets_nothing(text: str) -> None:
 
 
 def test_sarif_has_places(tmp_path: Path) -> None:
-    text = (DATA / "stale.sh").read_text()
+    text = (EXAMPLES / "stale-job.sh").read_text()
     made = sarif(judge(settings(text, "stale.sh"), NEWEST), "1")
     run = made["runs"][0]
     assert len(run["results"]) == 10
