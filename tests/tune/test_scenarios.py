@@ -292,6 +292,7 @@ def test_s6_loaded_is_not_registered(planned) -> None:
 def test_s6_in_use_is_left_alone(planned) -> None:
     found = planned(gdr("Open Kernel Module for "), job_log("/GDRDMA"), workload=Workload(**TRAINING))
     assert found["pcie.nvidia_peermem"].verdict is Verdict.NOT_APPLICABLE
+    assert any("GDRDMA" in line.text for line in found["pcie.nvidia_peermem"].evidence)
     assert found["pcie.dmabuf"].verdict is Verdict.NOT_APPLICABLE
 
 

@@ -189,4 +189,5 @@ def _list(out: Writer, heading: str, advice: Iterable[Advice]) -> None:
     out.add(out.paint(heading, "1"))
     for one in advice:
         value = f" = {one.current}" if one.current else ""
-        out.labelled("", f"{one.id}{value}: {one.why}", indent=2, gutter=0)
+        seen = f" ({one.evidence[0].text})" if one.evidence else ""
+        out.labelled("", f"{one.id}{value}: {one.why}{seen}", indent=2, gutter=0)

@@ -231,7 +231,9 @@ def _reads_evidence(reads: str, view: View) -> list[Evidence]:
 
 def _decided(decision: Decision, rule: Rule, uses: tuple[Use, ...], view: View) -> Advice:
     if rule.leave:
-        return _not_applicable(decision.id, rule.leave)
+        advice = _not_applicable(decision.id, rule.leave)
+        advice.evidence = [line for use in uses for line in view.evidence(use.name, use.key)]
+        return advice
     reads = rule.reads or decision.reads
     current = _current(reads, view)
     evidence = [line for use in uses for line in view.evidence(use.name, use.key)]
