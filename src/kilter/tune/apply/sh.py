@@ -79,14 +79,19 @@ def script(id_: str, records: list[Record]) -> str:
         line = _line(action)
         # What guards the change (sentinel, time limit) is taken away once it has done its work.
         lines.append(f'[ -e "$here/{action.group}.done" ] || {line}' if action.group else line)
-    lines += [f"case \"$again\" in *' {r.number} '*) call {_words(r.again)} ;; esac" for r in records if r.again]
-    return "\n".join(lines) + _TAIL
+    return "\n".join([*lines, *_again(records)]) + _TAIL
+
+
+def _again(records: list[Record]) -> list[str]:
+    """Commands that make files anew which somebody else has written since."""
+    return [f"case \"$again\" in *' {r.number} '*) call {_words(r.again)} ;; esac" for r in records if r.again]
 
 
 def disarm(id_: str, records: list[Record], group: str) -> str:
     """A script that takes a guard away and leaves the change: the records of one group."""
     lines = [_HEAD.format(id=f"{id_} ({group} only)")]
-    lines += [_line(action) for action in way_back(record for record in records if record.group == group)]
+    own = [record for record in records if record.group == group]
+    lines += [_line(action) for action in way_back(own)] + _again(own)
     return "\n".join(lines) + f'\n: > "$here/{group}.done"\nsync\nexit "$failed"\n'
 
 
