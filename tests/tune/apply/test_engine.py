@@ -256,3 +256,14 @@ def test_a_key_that_somebody_else_holds_is_a_conflict(host: Host) -> None:
     mark_conflicts(Plan(advice=[held, free]), host)
     assert (held.verdict, free.verdict) == (Verdict.CONFLICT, Verdict.RECOMMEND)
     assert "TuneD profile hpc sets 10 (/usr/lib/tuned/hpc/tuned.conf:4)" in held.owner
+
+
+def test_interrupts_of_another_boot_are_other_devices(host: Host) -> None:
+    applied = engine.apply([Change(mechanism="irq", key="ens1", value="8-15"), SWAP], host)
+    host.real("/proc/sys/kernel/random/boot_id").write_text("other\n")
+    host.real("/proc/irq/30/smp_affinity_list").write_text("5\n")
+    host.real("/proc/irq/31/smp_affinity_list").unlink()
+    undone = engine.rollback(host, applied.id)
+    assert (undone.left, undone.failed) == ([], [])
+    assert host.text("/proc/irq/30/smp_affinity_list") == "5"
+    assert host.text("/proc/sys/vm/swappiness") == "60"

@@ -81,6 +81,7 @@ class Journal:
         self.folder: Path = host.real(self.path)
         self.records: list[Record] = []
         self._saved = 0
+        self._boot_id = ""
 
     # -- making -------------------------------------------------------------------------------------------------------------------
 
@@ -88,6 +89,7 @@ class Journal:
     def begin(cls, host: Host, header: Header) -> Journal:
         """A new one. Raises JournalError where it cannot be put on disk: then nothing must be changed."""
         journal = cls(host, header.id)
+        journal._boot_id = header.boot_id
         try:
             make_folders(journal.folder.parent, 0o755)
             journal.folder.mkdir(mode=0o700)
@@ -156,9 +158,9 @@ class Journal:
         self._take(record)
 
     def _write_rollback(self) -> None:
-        self._write("rollback.sh", sh.script(self.id, self.records).encode("utf-8", "surrogateescape"), 0o700)
+        self._write("rollback.sh", sh.script(self.id, self.records, self._boot_id).encode("utf-8", "surrogateescape"), 0o700)
         for group in sorted({record.group for record in self.records} - {""}):
-            text = sh.disarm(self.id, self.records, group)
+            text = sh.disarm(self.id, self.records, group, self._boot_id)
             self._write(f"{group}-disarm.sh", text.encode("utf-8", "surrogateescape"), 0o700)
 
     # -- recording ----------------------------------------------------------------------------------------------------------------

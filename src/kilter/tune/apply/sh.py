@@ -51,9 +51,16 @@ gone() {{
     mine "$1" "$(sum "$ROOT$1")" "$2" "$3" || return
     rm -f "$ROOT$1" || note "$1: cannot be removed"
 }}
+# values of the kernel end with its boot, and numbers of interrupts mean other devices in the next one
+same_boot() {{ [ "$(cat "$ROOT/proc/sys/kernel/random/boot_id" 2>/dev/null)" = '{boot_id}' ]; }}
 folder() {{ rmdir "$ROOT$1" 2>/dev/null || true; }}
 # path, value, what it may be, what to write
 value() {{
+    case "$1" in /proc/irq/*) same_boot || return 0 ;; esac
+    if [ ! -e "$ROOT$1" ]; then
+        if same_boot; then note "$1: is gone"; fi
+        return 0
+    fi
     now=$(cat "$ROOT$1" 2>/dev/null)
     [ "$now" = "$2" ] && return
     mine "$1" "$now" "$3" '' || return
@@ -72,9 +79,9 @@ exit "$failed"
 """
 
 
-def script(id_: str, records: list[Record]) -> str:
+def script(id_: str, records: list[Record], boot_id: str) -> str:
     """The text of ``rollback.sh`` for the records so far."""
-    lines = [_HEAD.format(id=id_)]
+    lines = [_HEAD.format(id=id_, boot_id=boot_id)]
     for action in way_back(records):
         line = _line(action)
         # What guards the change (sentinel, time limit) is taken away once it has done its work.
@@ -87,9 +94,9 @@ def _again(records: list[Record]) -> list[str]:
     return [f"case \"$again\" in *' {r.number} '*) call {_words(r.again)} ;; esac" for r in records if r.again]
 
 
-def disarm(id_: str, records: list[Record], group: str) -> str:
+def disarm(id_: str, records: list[Record], group: str, boot_id: str) -> str:
     """A script that takes a guard away and leaves the change: the records of one group."""
-    lines = [_HEAD.format(id=f"{id_} ({group} only)")]
+    lines = [_HEAD.format(id=f"{id_} ({group} only)", boot_id=boot_id)]
     own = [record for record in records if record.group == group]
     lines += [_line(action) for action in way_back(own)] + _again(own)
     return "\n".join(lines) + f'\n: > "$here/{group}.done"\nsync\nexit "$failed"\n'
