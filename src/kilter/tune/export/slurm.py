@@ -13,8 +13,8 @@ def make(found: Parts, name: str) -> Export:
         "#!/bin/sh",
         f"# TaskProlog of slurm.conf, written by kilter ({name}): lines that it prints change the task's environment.",
     ]
-    lines += [f"echo {shlex.quote(f'export {key}={value}')}" for key, value in sorted(add.items())]
-    lines += [f"echo {shlex.quote(f'unset {key}')}" for key in sorted(remove)]
+    lines += [f"printf '%s\\n' {shlex.quote(f'export {key}={value}')}" for key, value in sorted(add.items())]
+    lines += [f"printf '%s\\n' {shlex.quote(f'unset {key}')}" for key in sorted(remove)]
     notes = [
         "limits of jobs under Slurm: PropagateResourceLimitsExcept=MEMLOCK,STACK in slurm.conf and LimitMEMLOCK=infinity for slurmd.service"
     ]
