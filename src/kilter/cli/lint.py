@@ -14,7 +14,7 @@ from kilter.cli.common import fail, use_color, width, write_file
 
 if TYPE_CHECKING:
     from kilter.facts.workload import Workload
-    from kilter.tune.lint.judge import Report
+    from kilter.tune.lint.report import Report
 
 _MAX_BYTES = 16 << 20
 _SUFFIXES = (

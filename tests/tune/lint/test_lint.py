@@ -128,7 +128,8 @@ def test_clean_scripts_of_vendors_are_clean(path: Path, version: str) -> None:
         ("NCCL_DEBUG_FLAG=1", "", []),
         ("export NCCL_SOMETHING_ELSE_ENTIRELY=1", "", ["env.unknown"]),
         ("export NCCL_IB_DISABLE=1 NCCL_IB_HCA==mlx5_0", "", ["env.debug", "env.conflict"]),
-        ("export NCCL_PROTO=Simple NCCL_TUNER_PLUGIN=x.so", "", ["env.debug", "env.conflict"]),
+        ("export NCCL_PROTO=Simple NCCL_TUNER_PLUGIN=libnccl-ofi-tuner.so", "", ["env.debug", "env.conflict"]),
+        ("export NCCL_PROTO=Simple NCCL_TUNER_PLUGIN=libnccl-tuner.so", "", ["env.debug"]),
         ("export CUDA_LAUNCH_BLOCKING=1", "", ["env.debug"]),
         ("export NCCL_DEBUG=INFO\nexport NCCL_DEBUG=WARN", "", ["env.overridden"]),
         ("export NCCL_IB_RETRY_CNT=13\nunset NCCL_IB_RETRY_CNT", "", []),
@@ -198,7 +199,6 @@ def test_forms(text: str, file: str, name: str, value: str) -> None:
     [
         "# export NCCL_ALGO=Ring",
         "echo $NCCL_ALGO",
-        "export NCCL_ALGO=$ALGO",
         "ARG NCCL_REPO=x",
         'echo "set ${NCCL_ALGO:-none}"',
         "NCCL_ALGO: null",

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from kilter.facts.workload import Workload
 from kilter.knowledge import engine_flags as table
 from kilter.tune.expression import version_key
-from kilter.tune.lint.judge import Report
-from kilter.tune.lint.settings import Setting
+from kilter.tune.lint.report import Report
+from kilter.tune.lint.setting import Setting
 
 _SOURCE = "source distributions of the engine, see knowledge/tables/engine_flags.yaml"
 

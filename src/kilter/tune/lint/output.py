@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from typing import Any
 
-from kilter.tune.lint.judge import Report
+from kilter.tune.lint.report import Report
 
 _LEVELS = {"error": "error", "warning": "warning", "note": "note"}
 _RULES = {
