@@ -26,8 +26,10 @@ def judge(found: list[Setting], target: Target, workload: Workload | None = None
     """Reports on settings of one job, in their order."""
     profile = any(_PROFILE.match(s.name) or _PROFILE.match(f"{s.name}={s.value}") for s in found)
     force, reports = _in_force(found)
-    for setting in force:
-        reports += _one(setting, target, profile=profile)
+    holding = {id(setting) for setting in force}
+    for setting in found:
+        if setting.value is not None:
+            reports += _one(setting, target, profile=profile, holds=id(setting) in holding)
     reports += together_reports(force)
     reports += connections(force, target, workload)
     return sorted(reports, key=lambda r: (r.setting.file, r.setting.line, r.setting.column, SEVERITIES.index(r.severity)))
@@ -56,10 +58,11 @@ def _replaces(later: Setting, earlier: Setting) -> bool:
     return later.file == earlier.file and later.scope == earlier.scope and begins(later.branch, earlier.branch)
 
 
-def _one(setting: Setting, target: Target, *, profile: bool) -> Iterator[Report]:
+def _one(setting: Setting, target: Target, *, profile: bool, holds: bool) -> Iterator[Report]:
+    """A name is judged wherever it stands, a value only where no later place takes it back."""
     first = list(dangerous(setting)) or list(name_reports(setting, target))
     yield from first
-    if first or not setting.known:
+    if first or not holds or not setting.known:
         return
     variable = table.variables().get(setting.name)
     if variable is not None:

@@ -58,28 +58,13 @@ def sarif(reports: list[Report], version: str) -> dict[str, Any]:
 
 
 def patch(texts: dict[str, str], reports: list[Report]) -> str:
-    """A unified diff of the fixes that are known. A setting alone on its line goes with the line, one among others as words."""
+    """A unified diff of the fixes that are known and that the form of the text lets one write."""
+    from kilter.tune.lint.fix import fixed
+
     made: list[str] = []
     for file, text in texts.items():
-        lines = text.splitlines(keepends=True)
-        new: list[str | None] = list(lines)
-        fixes = [r for r in reports if r.setting.file == file and r.fix is not None and r.severity in ("error", "warning")]
-        for report in sorted(fixes, key=lambda r: (-r.setting.line, -r.setting.column)):
-            index, place = report.setting.line - 1, report.setting
-            line = new[index]
-            if line is None or place.length <= len(place.name):
-                continue  # in YAML name and value stand apart
-            start, end = place.column - 1, place.column - 1 + place.length
-            before, after = line[:start], line[end:]
-            if report.fix:
-                new[index] = before + report.fix + after
-            elif before.strip() in ("", "export", "ENV") and not after.partition("#")[0].strip():
-                new[index] = None
-            elif before.rstrip().endswith(("-x", "-e", "--env")):
-                new[index] = before.rstrip().rpartition("-")[0].rstrip(" -") + after
-            else:
-                new[index] = before.rstrip(" ") + (" " if before.strip() and after.strip() else "") + after.lstrip(" ")
-        made += difflib.unified_diff(
-            lines, [line for line in new if line is not None], f"a/{file.lstrip('/')}", f"b/{file.lstrip('/')}", n=2
-        )
+        own = [r for r in reports if r.setting.file == file and r.fix is not None and r.severity in ("error", "warning")]
+        old, new = fixed(text, own)
+        name = file.lstrip("/")
+        made += difflib.unified_diff(old, new, f"a/{name}", f"b/{name}", n=2)
     return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in made)
