@@ -79,8 +79,12 @@ def _empty_blocks(lines: list[str], new: list[str | None]) -> None:
     for index, line in enumerate(new):
         if line is not None:
             continue
-        before = next((one for one in reversed(new[:index]) if one is not None and one.strip() and not one.lstrip().startswith("#")), "")
-        after = next((one for one in new[index + 1 :] if one is not None and one.strip() and not one.lstrip().startswith("#")), "")
+        before = next(
+            (one for one in reversed(new[:index]) if one is not None and one.strip() and not one.lstrip().startswith("#")), ""
+        )
+        after = next(
+            (one for one in new[index + 1 :] if one is not None and one.strip() and not one.lstrip().startswith("#")), ""
+        )
         if before and after and _OPENS.search(before.rstrip()) and _CLOSES.match(after):
             indent = lines[index][: len(lines[index]) - len(lines[index].lstrip())]
             new[index] = f"{indent}:\n"

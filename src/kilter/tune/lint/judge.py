@@ -48,7 +48,7 @@ def _in_force(found: list[Setting]) -> tuple[list[Setting], list[Report]]:
             if later is None:
                 if setting.value is not None:
                     force.append(setting)
-            elif setting.value is not None and later.value is not None and later.value != setting.value and later.known:
+            elif None not in (setting.value, later.value) and later.value != setting.value and later.known and setting.known:
                 message = f"set to {later.value!r} again in line {later.line}"
                 reports.append(say("env.overridden", "note", setting, message))
     return sorted(force, key=lambda s: (s.file, s.line, s.column)), reports

@@ -26,6 +26,11 @@ class Blocks:
         self._next: tuple[str, int] | None = None  # that of the one which begins after this line, and its line
         self._outside: tuple[tuple[str, ...], list[tuple[str, int, int]], str | None] = (scope, [], None)
 
+    @property
+    def in_document(self) -> bool:
+        """Whether the line is text of a here document."""
+        return bool(self._document)
+
     def line(self, text: str, number: int) -> bool:
         """Takes the next line, comments gone. False for a line that ends a here document."""
         if self._next is not None:

@@ -20,6 +20,8 @@ _ASSIGNED = re.compile(
 _DEFAULTED = re.compile(rf"\$\{{(?P<name>{FAMILY}):?=(?P<value>[^}}]*)\}}")
 _ENV_WORD = re.compile(rf"^\s*(?:ENV|setenv)\s+(?P<name>{FAMILY})\s+(?P<value>[^\s=].*?)\s*$")
 _LUA = re.compile(rf"^\s*(?:setenv|pushenv)\s*\(\s*[\"'](?P<name>{FAMILY})[\"']\s*,\s*[\"'](?P<value>[^\"']*)[\"']\s*\)")
+#: YAML that a script writes in a here document.
+_YAML = re.compile(rf"^\s*[\"']?(?P<name>{FAMILY})[\"']?\s*:\s+(?P<value>\"[^\"]*\"|'[^']*'|[^\s#,}}][^#,}}]*)")
 _UNSET = re.compile(r"\bunset\b(?P<names>(?:\s+-v)?(?:\s+\w+)+)|\benv\s(?:[^;&|]*\s)?(?:-u\s*|--unset=)(?P<one>\w+)")
 _SEPARATOR = re.compile(r"&&|\|\||[;|&(){}`]|\b(?:then|do|else)\b")
 _DEFAULT = re.compile(r"\$\{\w+:?-(?P<value>[^${}]*)\}$")
@@ -96,9 +98,9 @@ def _of_line(code: str, file: str, number: int, blocks: Blocks, head: str) -> It
         if setting is not None:
             yield setting
     if not taken:
-        for pattern in (_ENV_WORD, _LUA, _DEFAULTED):
+        for pattern in (_ENV_WORD, _LUA, _DEFAULTED, *((_YAML,) if blocks.in_document else ())):
             word = pattern.search(code)
-            if word is not None:
+            if word is not None and word["value"].strip() not in ("null", "~"):
                 value, known = plain_value(word["value"])
                 edit = Edit(
                     Span(number, *word.span("name")),
@@ -149,9 +151,7 @@ def _assigned(match: re.Match[str], code: str, file: str, number: int, blocks: B
             end = closing
             after = code[closing + 1 :]
     tail = after.strip()
-    alone = not before.strip() and not tail
     statement = (not words or words[0] in _DECLARES or all("=" in word for word in words)) and not head
-    own = not statement and first not in ("ENV", "Environment") and option is None
     inline = statement and (not words or words[0] not in _DECLARES) and _command_follows(tail)
     scope = (*blocks.scope, f"command of line {number}") if inline or option is not None else blocks.scope
     branch = (*blocks.branch, f"list of line {number}") if condition else blocks.branch
@@ -164,8 +164,13 @@ def _assigned(match: re.Match[str], code: str, file: str, number: int, blocks: B
     )
     return Setting(
         match["name"], value, file, number, start + 1, end - start,
-        plain=alone and not own, known=known, scope=scope, branch=branch, edit=edit,
+        plain=statement and not inline and option is None and not quoted and _is_own(words), known=known, scope=scope, branch=branch, edit=edit,
     )  # fmt: skip
+
+
+def _is_own(words: list[str]) -> bool:
+    """Whether an assignment after these words stays in the script: no ``export``, no ``declare -x``."""
+    return all("=" in word or word in ("local", "readonly", "declare", "typeset") for word in words)
 
 
 def _segment(before: str) -> tuple[str, bool]:

@@ -78,7 +78,7 @@ class _Walk:
         return found
 
     def _empty(self, node: ScalarNode) -> bool:
-        return node.style is None and node.value in _EMPTY
+        return node.style in (None, "") and node.value in _EMPTY
 
     def _listed(self, pairs: list[tuple[Node, Node]], node: MappingNode, where: tuple[str, ...]) -> Setting | None:
         by_name = {key.value: child for key, child in pairs if isinstance(key.value, str)}

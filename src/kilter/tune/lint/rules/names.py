@@ -10,6 +10,8 @@ from kilter.tune.expression import version_key
 from kilter.tune.lint.report import MANUAL, Report, Target, at_least, say
 from kilter.tune.lint.setting import Setting
 
+#: Likeness from which a name is another one misspelt: NCCL_IB_TIMOUT is 0.97 of NCCL_IB_TIMEOUT, NCCL_TIMEOUT 0.89.
+_ALIKE = 0.92
 _TAGS = "NVIDIA/nccl, release tags"
 
 
@@ -51,11 +53,11 @@ def _unknown(setting: Setting) -> Iterator[Report]:
         return
     near = table.near(setting.name)
     alike = difflib.SequenceMatcher(None, near, setting.name).ratio() if near else 0.0
-    if not near and not setting.plain:
-        yield say("env.unknown", "note", setting, "NCCL 2.4 to 2.30 has no such variable", None, _TAGS)
-    if not near or (setting.plain and alike < 0.92):
-        return  # a variable of the script itself may be named a little alike
-    meant = table.variables()[near]
-    fix = f"{near}={setting.value}" if alike >= 0.92 else None  # less alike, it may be another thing
-    more = f" (deprecated since {meant.deprecated})" if meant.deprecated else ""
-    yield say("env.misspelt", "warning", setting, f"no such variable; did you mean {near}{more}?", fix, _TAGS)
+    if alike >= _ALIKE:
+        meant = table.variables()[near]
+        more = f" (deprecated since {meant.deprecated})" if meant.deprecated else ""
+        fix = f"{near}={setting.value}"
+        yield say("env.misspelt", "warning", setting, f"no such variable; did you mean {near}{more}?", fix, _TAGS)
+    elif not setting.plain:  # a variable of the script itself may have any name
+        nearest = f"; the nearest is {near}" if near else ""
+        yield say("env.unknown", "note", setting, f"NCCL 2.4 to 2.30 has no such variable{nearest}", None, _TAGS)

@@ -83,7 +83,8 @@ def _wrong(setting: Setting, target: Target, *, profile: bool) -> Iterator[Repor
     if name in ("NCCL_IB_HCA", "NCCL_SOCKET_IFNAME"):
         yield from _list(setting)
     elif name in _VALUES and value and not _VALUES[name][0].match(value):
-        yield say("env.range", "error", setting, f"{value!r} is out of range; expected {_VALUES[name][1]}", "", MANUAL)
+        severity = "warning" if name == "NCCL_DEBUG" else "error"  # an unknown level is no level, and stops nothing
+        yield say("env.range", severity, setting, f"{value!r} is out of range; expected {_VALUES[name][1]}", "", MANUAL)
     elif name in ("NCCL_NET_GDR_LEVEL", "NCCL_P2P_LEVEL") and value.isdecimal():
         words = "SYS" if int(value) >= 5 else "PIX, PXB, PHB or SYS"
         message = f"numbers are the old form; use the string ({words}) or unset it"
