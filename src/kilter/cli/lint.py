@@ -59,9 +59,9 @@ def _files(paths: tuple[str, ...]) -> list[str]:
             continue
         for folder, names, files in os.walk(path):
             names[:] = sorted(n for n in names if not n.startswith("."))
-            found += [
-                os.path.join(folder, f) for f in sorted(files) if f.endswith(_SUFFIXES) or "Dockerfile" in f or "." not in f
-            ]
+            wanted = [f for f in sorted(files) if f.endswith(_SUFFIXES) or "Dockerfile" in f or "." not in f]
+            # Links that lead nowhere, sockets and pipes are not what was asked for.
+            found += [path for f in wanted if os.path.isfile(path := os.path.join(folder, f))]
     return found
 
 

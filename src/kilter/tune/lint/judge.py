@@ -11,7 +11,7 @@ from kilter.tune.lint.report import SEVERITIES, Report, Target, counts, say
 from kilter.tune.lint.rules.frameworks import connections, other_reports
 from kilter.tune.lint.rules.names import name_reports
 from kilter.tune.lint.rules.together import together_reports
-from kilter.tune.lint.rules.values import dangerous, value_reports
+from kilter.tune.lint.rules.values import conf_reports, dangerous, value_reports
 from kilter.tune.lint.setting import Setting, begins
 
 __all__ = ["SEVERITIES", "Report", "Target", "counts", "judge"]
@@ -60,7 +60,11 @@ def _replaces(later: Setting, earlier: Setting) -> bool:
 
 def _one(setting: Setting, target: Target, *, profile: bool, holds: bool) -> Iterator[Report]:
     """A name is judged wherever it stands, a value only where no later place takes it back."""
-    first = list(dangerous(setting)) or list(name_reports(setting, target))
+    first = (
+        (list(conf_reports(setting)) if setting.verbatim else [])
+        or list(dangerous(setting))
+        or list(name_reports(setting, target))
+    )
     yield from first
     if first or not holds or not setting.known:
         return

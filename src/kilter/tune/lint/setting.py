@@ -43,6 +43,7 @@ class Setting(msgspec.Struct, frozen=True, omit_defaults=True):
     length: int = 0  # of the text that sets it
     plain: bool = False  # a variable of the script itself, which no program need ever see
     known: bool = True  # False: the value is computed when the script runs
+    verbatim: bool = False  # of NCCL's own file, which knows no shell
     scope: tuple[str, ...] = ()
     branch: tuple[str, ...] = ()
     edit: Edit | None = None

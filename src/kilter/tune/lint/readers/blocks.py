@@ -14,11 +14,11 @@ _MAX_DEPTH = 200
 
 
 class Blocks:
-    """Follows a script line by line; :attr:`branch` and :attr:`scope` are those of the line that was given last."""
+    """Follows a script line by line; :attr:`scope` and :meth:`branch_at` are those of the line that was given last."""
 
     def __init__(self, scope: tuple[str, ...] = ()) -> None:
         self.scope = scope
-        self.branch: tuple[str, ...] = ()
+        self._marks: list[tuple[int, tuple[str, ...]]] = [(0, ())]  # column, and the branch from there on
         self._open: list[tuple[str, int, int]] = []  # kind, number of the block, arm
         self._count = 0
         self._function: str | None = None  # the indent at which it ends
@@ -46,6 +46,13 @@ class Blocks:
             self._next = (match["word"], number)
         return True
 
+    def branch_at(self, column: int) -> tuple[str, ...]:
+        """The arms of blocks that a column (from 0) of the line stands in."""
+        return next((branch for start, branch in reversed(self._marks) if start <= column), ())
+
+    def _branch(self) -> tuple[str, ...]:
+        return tuple(f"{block}:{arm}" for _, block, arm in self._open)
+
     def _follow(self, text: str) -> None:
         if self._function is not None and re.match(rf"{self._function}\}}", text):
             self._function = None
@@ -55,9 +62,9 @@ class Blocks:
             if not (match["brace"] and "}" in body):
                 self._function = match["indent"]
                 self._push("function")
+        self._marks = [(0, self._branch())]
         if _KEYWORD.search(text) is not None:
-            self._words(_QUOTED.sub(" Q ", text))
-        self.branch = tuple(f"{block}:{arm}" for _, block, arm in self._open)
+            self._words(_QUOTED.sub(lambda match: "Q" * len(match[0]), text))
 
     def _push(self, kind: str) -> None:
         if len(self._open) < _MAX_DEPTH:
@@ -75,7 +82,9 @@ class Blocks:
 
     def _words(self, text: str) -> None:
         start = True
-        for piece in _TOKEN.findall(text):
+        for match in _TOKEN.finditer(text):
+            piece, before = match[0], len(self._open)
+            arms = self._open[-1:]
             if piece.startswith(";;") or piece == ";&":
                 self._arm("case")
             elif not start:
@@ -88,6 +97,8 @@ class Blocks:
                 self._close("if")
             elif piece == "esac":
                 self._close("case")
+            if len(self._open) != before or self._open[-1:] != arms:
+                self._marks.append((match.end(), self._branch()))
             # "a) if ..." begins a command too
             start = piece in _STARTS or (piece == ")" and bool(self._open) and self._open[-1][0] == "case")
 

@@ -20,14 +20,14 @@ _PAIR = re.compile(rf"^(?:export\s+)?(?P<name>{FAMILY})=(?P<value>.*)$")
 
 def read_conf(text: str, file: str) -> list[Setting]:
     """NCCL's own file: ``NAME=value`` to the end of the line, blanks and all; ``#`` in the first column is a comment
-    (NVIDIA/nccl src/misc/param.cc). A name that is no variable is a setting too."""
+    (NVIDIA/nccl src/misc/param.cc). Names are those of the families, with what the line has around them."""
     found = []
     for number, line in enumerate(text.splitlines(), 1):
         name, equals, value = line.partition("=")
-        if len(line) > MAX_LINE or not equals or line.startswith("#"):
+        if len(line) > MAX_LINE or not equals or line.startswith("#") or ANY.search(name) is None:
             continue
         edit = Edit(Span(number, 0, len(name)), Span(number, len(name) + 1, len(line)), [Span(number, 0, -1)])
-        found.append(Setting(name, value, file, number, 1, len(line), edit=edit))
+        found.append(Setting(name, value, file, number, 1, len(line), verbatim=True, edit=edit))
     return found
 
 

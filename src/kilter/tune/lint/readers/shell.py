@@ -109,7 +109,7 @@ def _of_line(code: str, file: str, number: int, blocks: Blocks, head: str) -> It
                 )
                 yield Setting(
                     word["name"], value, file, number, word.start("name") + 1, word.end() - word.start("name"),
-                    known=known, scope=blocks.scope, branch=blocks.branch, edit=edit,
+                    known=known, scope=blocks.scope, branch=blocks.branch_at(word.start()), edit=edit,
                 )  # fmt: skip
                 break
     if "unset" in code or "env " in code:
@@ -125,7 +125,7 @@ def _of_line(code: str, file: str, number: int, blocks: Blocks, head: str) -> It
                         code.index(name, match.start()) + 1,
                         len(name),
                         scope=scope,
-                        branch=blocks.branch,
+                        branch=blocks.branch_at(match.start()),
                     )
 
 
@@ -154,7 +154,9 @@ def _assigned(match: re.Match[str], code: str, file: str, number: int, blocks: B
     statement = (not words or words[0] in _DECLARES or all("=" in word for word in words)) and not head
     inline = statement and (not words or words[0] not in _DECLARES) and _command_follows(tail)
     scope = (*blocks.scope, f"command of line {number}") if inline or option is not None else blocks.scope
-    branch = (*blocks.branch, f"list of line {number}") if condition else blocks.branch
+    branch = blocks.branch_at(match.start())
+    if condition:
+        branch = (*branch, f"list of line {number}")
     value_start = match.start("value") + (1 if match["value"][:1] in ("'", '"') else 0)
     value_end = (end if match["quote"] else match.end("value")) - (1 if match["value"][:1] in ("'", '"') else 0)
     edit = Edit(

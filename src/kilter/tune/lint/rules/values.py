@@ -48,6 +48,21 @@ def dangerous(setting: Setting) -> Iterator[Report]:
         yield say("env.dangerous", "error", setting, why, "", source)
 
 
+def conf_reports(setting: Setting) -> Iterator[Report]:
+    """Of a line of NCCL's own file, which is taken as it stands: no ``export``, no quotes, no comment behind a value
+    (NVIDIA/nccl src/misc/param.cc)."""
+    name, value = setting.name, setting.value or ""
+    plain = re.sub(r"^\s*export\s+", "", name).strip()
+    said = value.partition(" #")[0].strip().strip("\"'")
+    if name != plain:
+        message = f"NCCL takes all that stands before '=' as the name, so that {plain} is not set"
+    elif value != said:
+        message = f"NCCL takes all that stands after '=' as the value, quotes, blanks and comments too: {value!r}"
+    else:
+        return
+    yield say("env.syntax", "error", setting, message, f"{plain}={said}", "NVIDIA/nccl src/misc/param.cc")
+
+
 def value_reports(setting: Setting, variable: table.Variable, target: Target, *, profile: bool) -> Iterator[Report]:
     """Of a variable that this version reads. ``profile``: it belongs to a cloud's own set, whose values are tested together."""
     name, value = setting.name, setting.value or ""
