@@ -75,6 +75,11 @@ def test_what_is_only_said_is_not_set(text: str) -> None:
     assert settings(text, "x.sh") == []
 
 
+def test_a_sentence_in_a_manifest_sets_nothing() -> None:
+    assert settings("note: it went away with NCCL_NET_GDR_LEVEL=0. NCCL_P2P_LEVEL=9 did not help\n", "case.yaml") == []
+    assert settings("note: >-\n  first this;\n  setting NCCL_P2P_LEVEL=9 did not help\n", "case.yaml") == []
+
+
 @pytest.mark.parametrize(
     ("text", "file", "line"),
     [

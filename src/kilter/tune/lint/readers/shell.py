@@ -64,8 +64,8 @@ _WRITES = re.compile(r">>?\s*[^&\s]|\|\s*(?:sudo\s+)?tee\b")
 _CONDITION = re.compile(r"^\s*(?:\[|\(\(|test\b|!|command\b|which\b|grep\b|lspci\b|nvidia-smi\b)")
 
 
-def read_shell(text: str, file: str, scope: tuple[str, ...] = (), first: int = 1) -> list[Setting]:
-    """The settings of a script, whose first line is line ``first`` of the file."""
+def read_shell(text: str, file: str, scope: tuple[str, ...] = (), first: int = 1, *, prose: bool = False) -> list[Setting]:
+    """The settings of a script, whose first line is line ``first`` of the file. ``prose``: it may be a sentence as well."""
     found: list[Setting] = []
     blocks = Blocks(scope)
     head, continued = "", False  # the first word of a command that goes on over several lines
@@ -78,7 +78,7 @@ def read_shell(text: str, file: str, scope: tuple[str, ...] = (), first: int = 1
         if not continued:
             head = ""
         if ANY.search(code) is not None:
-            found += _of_line(code, file, number, blocks, head)
+            found += _of_line(code, file, number, blocks, head, prose=prose)
         continued = code.rstrip().endswith("\\")
         if continued and not head:
             head = _first_word(code)
@@ -90,11 +90,11 @@ def _first_word(code: str) -> str:
     return words[0] if words else ""
 
 
-def _of_line(code: str, file: str, number: int, blocks: Blocks, head: str) -> Iterator[Setting]:
+def _of_line(code: str, file: str, number: int, blocks: Blocks, head: str, *, prose: bool) -> Iterator[Setting]:
     taken = False
     for match in _ASSIGNED.finditer(code):
         taken = True
-        setting = _assigned(match, code, file, number, blocks, head)
+        setting = _assigned(match, code, file, number, blocks, head, prose=prose)
         if setting is not None:
             yield setting
     if not taken:
@@ -129,7 +129,9 @@ def _of_line(code: str, file: str, number: int, blocks: Blocks, head: str) -> It
                     )
 
 
-def _assigned(match: re.Match[str], code: str, file: str, number: int, blocks: Blocks, head: str) -> Setting | None:
+def _assigned(
+    match: re.Match[str], code: str, file: str, number: int, blocks: Blocks, head: str, *, prose: bool
+) -> Setting | None:
     before, after = code[: match.start()], code[match.end() :]
     segment, condition = _segment(before)
     words = segment.split()
@@ -138,7 +140,7 @@ def _assigned(match: re.Match[str], code: str, file: str, number: int, blocks: B
     quoted = _inside_quotes(before)
     if first in _SAYS and option is None and not _WRITES.search(after):
         return None
-    if quoted and option is None and not _starts_word(before, words):
+    if (quoted or prose) and option is None and not _starts_word(before, words):
         return None  # prose
     if first == "ARG" or (words and words[-1] == "ARG"):
         return None
@@ -206,8 +208,10 @@ def _starts_word(before: str, words: list[str]) -> bool:
     inside = re.split(r"[\"']", before)[-1]
     if not inside.strip() or not words:
         return True
-    last = inside.split()[-1] if inside.split() else ""
-    return last in _DECLARES or "=" in last or last.endswith((",", ";", "&&", "\\n")) or inside.rstrip().endswith(("\\n", ","))
+    last = inside.split()[-1]
+    if "=" in last:
+        return all(word in _DECLARES or word.startswith("-") or "=" in word for word in inside.split())
+    return last in _DECLARES or last.endswith((",", ";", "&&", "\\n")) or inside.rstrip().endswith(("\\n", ","))
 
 
 def _command_follows(tail: str) -> bool:

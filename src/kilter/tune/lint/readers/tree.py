@@ -137,12 +137,13 @@ class _Walk:
                 self.file,
                 (*where, f"text of line {first}"),
                 first + 1,
+                prose=node.style == ">",
             )
         elif start.line == end.line:
             inner = 1 if node.style in ("'", '"') else 0
             piece = self._text(start.line)[start.column + inner : end.column - inner]
             # Blanks in front keep the columns right.
-            yield from read_shell(" " * (start.column + inner) + piece, self.file, where, start.line + 1)
+            yield from read_shell(" " * (start.column + inner) + piece, self.file, where, start.line + 1, prose=True)
 
 
 def read_lines(text: str, file: str) -> list[Setting]:
