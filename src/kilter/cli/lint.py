@@ -82,6 +82,7 @@ def _text(path: str) -> str:
 @click.command("lint")
 @click.argument("paths", nargs=-1, required=True, metavar="[FILE|DIR|-]...")
 @click.option("--nccl", default="", metavar="VERSION", help="NCCL that the settings are for, as 2.27.5.")
+@click.option("--torch", default="", metavar="VERSION", help="PyTorch that the settings are for.")
 @click.option("--vllm", default="", metavar="VERSION", help="vLLM that the flags are for; else that of the image's tag.")
 @click.option("--sglang", default="", metavar="VERSION", help="SGLang that the flags are for.")
 @click.option("--gpu", default="", metavar="NAME", help="GPU that the job runs on, as h100.")
@@ -94,6 +95,7 @@ def _text(path: str) -> str:
 def command(
     paths: tuple[str, ...],
     nccl: str,
+    torch: str,
     vllm: str,
     sglang: str,
     gpu: str,
@@ -114,12 +116,12 @@ def command(
 
     if nccl and not re.fullmatch(r"2\.\d+(?:\.\d+)?(?:[-+].*)?", nccl):
         raise fail(f"--nccl {nccl}: expected a version such as 2.27.5")
-    for option, version in (("--vllm", vllm), ("--sglang", sglang)):
+    for option, version in (("--torch", torch), ("--vllm", vllm), ("--sglang", sglang)):
         if version and not re.fullmatch(r"\d+\.\d+(?:\.\d+)?\S*", version):
             raise fail(f"{option} {version}: expected a version such as 0.10.2")
     if gpu and gpu.lower() not in _ARCHITECTURES:
         raise fail(f"--gpu {gpu}: expected one of {', '.join(_ARCHITECTURES)}")
-    target = Target(nccl=nccl, gpu_sm=_ARCHITECTURES.get(gpu.lower()))
+    architecture = _ARCHITECTURES.get(gpu.lower())
     reports: list[Report] = []
     texts: dict[str, str] = {}
     from kilter.tune.lint.flags import judge_flags
@@ -133,7 +135,7 @@ def command(
         if not found and work is None:
             continue
         texts[name] = text
-        reports += judge(found, Target(nccl=nccl or _logged(text), gpu_sm=target.gpu_sm), work)
+        reports += judge(found, Target(nccl=nccl or _logged(text), torch=torch, gpu_sm=architecture), work)
         if work is not None:
             reports += judge_flags(work, text, name, {"vllm": vllm, "sglang": sglang}.get(work.framework or "", ""))
     if quiet:

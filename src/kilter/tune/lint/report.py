@@ -19,9 +19,6 @@ class Target(msgspec.Struct, omit_defaults=True):
     nccl: str = ""
     torch: str = ""
     gpu_sm: int | None = None  # compute capability times 10
-    nodes: int | None = None
-    transport: str = ""  # ib, roce, efa, socket
-    engines: dict[str, str] = {}  # engine -> its version
 
 
 class Report(msgspec.Struct, kw_only=True, omit_defaults=True):
