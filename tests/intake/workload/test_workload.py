@@ -122,6 +122,11 @@ LINES = [
     ("python3 -m verl.trainer.main_ppo actor_rollout_ref.model.path=Qwen/Qwen2.5-7B actor_rollout_ref.rollout.name=vllm actor_rollout_ref.actor.strategy=fsdp2 trainer.nnodes=2 trainer.n_gpus_per_node=8", {"kind": "rl", "framework": "verl", "rollout_engine": "vllm", "gpus": 16}, {"sharding": "fsdp2"}),
     ("torchrun --nproc_per_node 8 pretrain_gpt.py --tensor-model-parallel-size 2 --use-megatron-fsdp --num-layers 2", {"framework": "megatron", "gpus": 8, "nodes": 1, "multi_node": False}, {"tp": 2, "sharding": "megatron_fsdp"}),
     ("accelerate launch --use_fsdp --num_processes 16 --num_machines 2 finetune.py --model_name_or_path a/b", {"framework": "fsdp", "kind": "sft", "gpus": 16, "nodes": 2}, {}),
+    ("torchrun --nproc_per_node=8 --nnodes=4 train.py --enable_fsdp", {"framework": "pytorch", "kind": None, "gpus": 32, "nodes": 4}, {"sharding": "fsdp1"}),
+    ("srun -N 2 python3 -m torch.distributed.run --nproc_per_node 8 finetune.py", {"framework": "pytorch", "kind": "sft", "nodes": 2, "gpus": 16}, {}),
+    ("torchrun --nproc-per-node=8 launch.py --factory 'recipe()' trainer.num_nodes=16 trainer.devices=8", {"framework": "nemo", "nodes": 16, "gpus": 128}, {}),
+    ("TORCHRUN=torchrun\nsrun $TORCHRUN --nproc_per_node 4 x.py", {"framework": "pytorch", "gpus_per_node": 4}, {}),
+    ('srun sh -c "python -u pretrain_gpt.py --tensor-model-parallel-size 4 --num-layers 8"', {"framework": "megatron"}, {"tp": 4}),
     ("mpirun -np 16 -x NCCL_ALGO=Ring python pretrain_gpt.py --tensor-model-parallel-size 8", {"framework": "megatron", "gpus": 16, "environment": {"NCCL_ALGO": "Ring"}}, {"tp": 8, "dp": 2}),
 ]  # fmt: skip
 

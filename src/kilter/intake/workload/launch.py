@@ -111,7 +111,13 @@ def framework_of(words: Iterable[str]) -> str | None:
         return "deepspeed"
     if "accelerate" in listed and "--use_fsdp" in joined:
         return "fsdp"
-    return None
+    if re.search(r"(?:^| )trainer\.(?:num_nodes|devices)=", joined):
+        return "nemo"
+    # A script of somebody's own: what is known is how many processes it runs as, and its variables.
+    launchers = (
+        r"(?:^|[ /])torchrun(?: |$)|(?:^| )-m torch\.distributed\.(?:run|launch)(?: |$)|(?:^|[ /])accelerate launch(?: |$)"
+    )
+    return "pytorch" if re.search(launchers, joined) else None
 
 
 def flags_of(words: list[str]) -> dict[str, str]:
@@ -308,7 +314,30 @@ def _verl(work: Workload, words: list[str], flags: dict[str, str]) -> None:
         work.model = Model(name=path)
 
 
-_KINDS = {"megatron": _megatron, "torchtitan": _torchtitan, "verl": _verl, **dict.fromkeys(_SERVING, _serving)}
+def _nemo(work: Workload, words: list[str], flags: dict[str, str]) -> None:
+    _training(work, words, flags)
+    work.put("nodes", _number(flags, ("trainer.num_nodes",)))
+    work.put("gpus_per_node", _number(flags, ("trainer.devices",)))
+    for field, name in (("tp", "tensor"), ("pp", "pipeline")):
+        work.layout.put(field, _number(flags, (f"trainer.strategy.{name}_model_parallel_size",)))
+
+
+def _own_script(work: Workload, words: list[str], flags: dict[str, str]) -> None:
+    _training(work, words, flags)
+    if work.kind == "pretrain":
+        work.kind = None  # nothing tells what the script does
+    if {"enable_fsdp", "use_fsdp", "fsdp", "sharding_strategy"} & flags.keys():
+        work.layout.put("sharding", "fsdp1")
+
+
+_KINDS = {
+    "nemo": _nemo,
+    "pytorch": _own_script,
+    "megatron": _megatron,
+    "torchtitan": _torchtitan,
+    "verl": _verl,
+    **dict.fromkeys(_SERVING, _serving),
+}
 
 
 def _totals(work: Workload) -> None:

@@ -253,7 +253,7 @@ def _of_script(text: str, source: str, variables: dict[str, str] | None = None) 
     found = [work for command in commands(text, variables) if (work := workload_of(command, source)) is not None]
     if not found:
         return None
-    best = max(found, key=lambda work: len(work.flags))
+    best = max(found, key=lambda work: (work.framework != "pytorch", len(work.flags)))
     for name, value in batch.items():
         if getattr(best, name) is None:
             best.put(name, value)

@@ -123,3 +123,6 @@ def _finish(run: list[str], number: int, variables: dict[str, str], exported: di
             exported.pop(name, None)
         return
     found.append(Command(words, {**exported, **own}, number))
+    if "-c" in words[:-1] and any(re.search(r"(?:^|/)(?:ba)?sh$", word) for word in words):
+        inner = words[words.index("-c") + 1]
+        found += [command._replace(line=number) for command in commands(inner, {**exported, **own})]
